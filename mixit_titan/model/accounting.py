@@ -1,0 +1,125 @@
+"""Parameters, FLOPs and memory of a model: the one place that `params`, the trainer's TFLOPS and
+MFU, and the benchmark read.
+
+FLOPs per token, n the width and m the length:
+- a weight matrix of P entries: 2P forward, 2P for the gradient of its input, and 2P for its own
+  gradient if it is trained;
+- softmax attention, causal half only: 2mn forward, 4mn backward, per layer;
+- mixing, a triangle: mn forward, mn backward, per layer;
+- look-ups, norms and activations: nothing.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torchtitan.components.checkpointer.utils import canonical_fqn
+from torchtitan.models.common import Linear
+
+from mixit_titan.model.freezing import part_of
+from mixit_titan.model.llama import MixitLlama
+
+_BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Counts:
+    trainable: int
+    frozen: int
+    mixing_elements: int
+    flops_forward: int
+    flops_backward: int
+
+    @property
+    def flops_per_token(self) -> int:
+        return self.flops_forward + self.flops_backward
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one rank, activations not included."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    mixing: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.optimizer + self.mixing
+
+
+def meta_model(config: MixitLlama.Config) -> nn.Module:
+    """The model without its data."""
+    with torch.device("meta"):
+        return config.build()
+
+
+def count(config: MixitLlama.Config, model: nn.Module, seq_len: int) -> Counts:
+    """Counts of a whole, unsharded model (on the meta device) at `seq_len`."""
+    frozen_parts = config.variant.frozen
+    sizes = {True: 0, False: 0}
+    for name, param in model.named_parameters():
+        sizes[part_of(canonical_fqn(name)) not in frozen_parts] += param.numel()
+
+    forward = backward = 0
+    for name, module in model.named_modules():
+        if isinstance(module, Linear):
+            matrix = module.in_features * module.out_features
+            trained = part_of(f"{canonical_fqn(name)}.weight") not in frozen_parts
+            forward += 2 * matrix
+            backward += (4 if trained else 2) * matrix
+
+    n, layers, m = config.dim, len(config.layers), seq_len
+    if config.variant.mixer == "mixing":
+        forward += layers * m * n
+        backward += layers * m * n
+        elements = layers * config.shape.heads * config.shape.seq_len**2
+    else:
+        forward += layers * 2 * m * n
+        backward += layers * 4 * m * n
+        elements = 0
+    return Counts(sizes[True], sizes[False], elements, forward, backward)
+
+
+def memory_per_rank(counts: Counts, *, ranks: int, mixing_dtype: str) -> Memory:
+    """FSDP2 over `ranks`: float32 weights, gradients and the two moments of AdamW are sharded; a
+    mixing matrix is whole on each rank."""
+    share = -(-counts.trainable // ranks)
+    return Memory(
+        weights=4 * (share + -(-counts.frozen // ranks)),
+        gradients=4 * share,
+        optimizer=8 * share,
+        mixing=counts.mixing_elements * _BYTES[mixing_dtype],
+    )
+
+
+def checkpoint_bytes(counts: Counts) -> int:
+    """A full checkpoint: weights, and two moments for what is trained, in float32."""
+    return 4 * (counts.trainable + counts.frozen) + 8 * counts.trainable
+
+
+def report(
+    config: MixitLlama.Config, *, seq_len: int, ranks: int, mixing_dtype: str
+) -> dict[str, Any]:
+    """All of it, as `mixit-titan params --json` prints it."""
+    counts = count(config, meta_model(config), seq_len)
+    memory = memory_per_rank(counts, ranks=ranks, mixing_dtype=mixing_dtype)
+    total = counts.trainable + counts.frozen
+    return {
+        "variant": config.variant.name,
+        "seq_len": seq_len,
+        "trainable_params": counts.trainable,
+        "frozen_params": counts.frozen,
+        "share_trained": counts.trainable / total,
+        "mixing_elements": counts.mixing_elements,
+        "flops_per_token": {
+            "forward": counts.flops_forward,
+            "backward": counts.flops_backward,
+            "total": counts.flops_per_token,
+        },
+        "checkpoint_bytes": checkpoint_bytes(counts),
+        "ranks": ranks,
+        "memory_per_rank_bytes": {**asdict(memory), "total": memory.total},
+    }

@@ -1,0 +1,196 @@
+"""From (shape, variant, recipe) to a torchtitan model config and a ModelSpec."""
+
+import dataclasses
+from typing import Literal
+
+from torch import nn
+from torchtitan.distributed.pipeline_parallel import pipeline_llm
+from torchtitan.models.common import CosSinRoPE, Embedding, Linear, RMSNorm
+from torchtitan.models.common.attention import (
+    BaseAttention,
+    GQAttention,
+    QKVLinear,
+    ScaledDotProductAttention,
+)
+from torchtitan.models.common.config_utils import get_attention_config
+from torchtitan.models.common.feed_forward import FeedForward
+from torchtitan.models.common.param_init import skip_param_init
+from torchtitan.protocols.model_spec import ModelSpec
+from torchtitan.protocols.module import Module
+from torchtitan.tools import utils
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.initialization import Normal
+from mixit_titan.model.llama import (
+    Block,
+    MixingAttention,
+    MixitLlama,
+    PositionedEmbedding,
+    RandomMixing,
+    ScaledLinear,
+    ShapedFeedForward,
+)
+from mixit_titan.model.parallelize import parallelize
+from mixit_titan.model.recipes import Recipe
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.variants import Variant
+
+AttentionBackend = Literal["auto", "flex", "varlen", "sdpa"]
+
+
+def llama_config(
+    shape: Shape,
+    variant: Variant,
+    recipe: Recipe | None = None,
+    *,
+    mixing_seed: int = 0,
+    attention: AttentionBackend = "auto",
+) -> MixitLlama.Config:
+    """The config of one model. `recipe` is that of the mixing mixer; attention takes its scales of
+    residual, activation and linears too, which the defaults leave as in a plain Llama."""
+    recipe = recipe or Recipe()
+    if shape.tied and ("embedding" in variant.frozen) != ("head" in variant.frozen):
+        raise ConfigError(
+            "model.tied makes embedding and head one weight: freeze both of them or neither"
+        )
+    if variant.mixer == "mixing" and shape.kv_heads not in (None, shape.heads):
+        # Grouped keys and values save memory in attention; a mixing head has only its values.
+        shape = dataclasses.replace(shape, kv_heads=None)
+    skip, branch = recipe.residual_scales(shape.layers)
+    layers = [
+        Block.Config(
+            attention_norm=_norm(shape),
+            ffn_norm=_norm(shape),
+            attention=_mixer(shape, variant, recipe, layer, mixing_seed, attention),
+            feed_forward=_feed_forward(shape, recipe),
+            skip=skip,
+            branch=branch,
+        )
+        for layer in range(shape.layers)
+    ]
+    return MixitLlama.Config(
+        dim=shape.width,
+        vocab_size=shape.vocab,
+        tok_embeddings=_embedding(shape, variant),
+        norm=_norm(shape),
+        lm_head=_linear(shape, recipe, shape.width, shape.vocab, bias=False),
+        layers=layers,
+        enable_weight_tying=shape.tied,
+        variant=variant,
+        shape=shape,
+        recipe=recipe,
+        mixing_seed=mixing_seed,
+    )
+
+
+def model_spec(flavor: str, config: MixitLlama.Config) -> ModelSpec:
+    return ModelSpec(
+        name=f"mixit_titan/{config.variant.name}",
+        flavor=flavor,
+        model=config,
+        parallelize_fn=parallelize,
+        pipelining_fn=pipeline_llm,
+        post_optimizer_build_fn=None,
+        state_dict_adapter=None,
+    )
+
+
+def attention_backend(name: AttentionBackend) -> Module.Config:
+    """`auto`: torchtitan's flex attention where there is a GPU; it has no backward on a CPU."""
+    if name == "auto":
+        name = "flex" if utils.device_type == "cuda" else "sdpa"
+    if name == "sdpa":
+        return ScaledDotProductAttention.Config()
+    if utils.device_type == "cpu":
+        raise ConfigError(
+            f"model.attention = {name!r} needs a GPU and this machine has none: "
+            "set it to 'auto' or 'sdpa'"
+        )
+    return get_attention_config(name)
+
+
+def _norm(shape: Shape) -> RMSNorm.Config:
+    return RMSNorm.Config(
+        normalized_shape=shape.width, eps=shape.norm_eps, param_init={"weight": nn.init.ones_}
+    )
+
+
+def _linear(
+    shape: Shape,
+    recipe: Recipe,
+    fan_in: int,
+    fan_out: int,
+    *,
+    bias: bool | None = None,
+    down: bool = False,
+) -> Linear.Config:
+    settings = {
+        "in_features": fan_in,
+        "out_features": fan_out,
+        "bias": shape.bias if bias is None else bias,
+        "param_init": {"weight": Normal(shape.init_std), "bias": nn.init.zeros_},
+    }
+    factor = recipe.linear_factor(fan_in, down=down)
+    if factor == 1.0:
+        return Linear.Config(**settings)
+    return ScaledLinear.Config(**settings, factor=factor)
+
+
+def _embedding(shape: Shape, variant: Variant) -> Embedding.Config:
+    draw = Normal(shape.embedding_std)
+    settings = {
+        "num_embeddings": shape.vocab,
+        "embedding_dim": shape.width,
+        "param_init": {"weight": skip_param_init if shape.tied else draw, "position_weight": draw},
+    }
+    if variant.mixer == "mixing":
+        return PositionedEmbedding.Config(**settings, seq_len=shape.seq_len)
+    return Embedding.Config(**settings)
+
+
+def _mixer(
+    shape: Shape,
+    variant: Variant,
+    recipe: Recipe,
+    layer: int,
+    seed: int,
+    attention: AttentionBackend,
+) -> BaseAttention.Config:
+    if variant.mixer == "mixing":
+        return MixingAttention.Config(
+            n_heads=shape.heads,
+            wv=_linear(shape, recipe, shape.width, shape.width),
+            wo=_linear(shape, recipe, shape.width, shape.width),
+            inner_attention=RandomMixing.Config(
+                spec=recipe.matrix_spec(seed, shape), layer=layer, n_heads=shape.heads
+            ),
+        )
+    kv_heads = shape.kv_heads or shape.heads
+    return GQAttention.Config(
+        dim=shape.width,
+        n_heads=shape.heads,
+        n_kv_heads=kv_heads,
+        qkv_linear=QKVLinear.Config(
+            head_dim=shape.head_dim,
+            wq=_linear(shape, recipe, shape.width, shape.width),
+            wkv=_linear(shape, recipe, shape.width, kv_heads * shape.head_dim),
+        ),
+        wo=_linear(shape, recipe, shape.width, shape.width),
+        inner_attention=attention_backend(attention),
+        # The layout of Hugging Face's Llama (a dimension pairs with the one half a head away).
+        rope=CosSinRoPE.Config(
+            dim=shape.head_dim, max_seq_len=shape.seq_len, theta=shape.rope_theta
+        ),
+    )
+
+
+def _feed_forward(shape: Shape, recipe: Recipe) -> FeedForward.Config:
+    linears = {
+        "w1": _linear(shape, recipe, shape.width, shape.hidden),
+        "w2": _linear(shape, recipe, shape.hidden, shape.width, down=True),
+        "w3": _linear(shape, recipe, shape.width, shape.hidden),
+    }
+    slope = recipe.gate_slope(shape.width)
+    if slope is None:
+        return FeedForward.Config(**linears)
+    return ShapedFeedForward.Config(**linears, slope=slope)

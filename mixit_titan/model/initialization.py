@@ -1,0 +1,53 @@
+"""Weights at step 0: a pure function of (seed, parameter name, element).
+
+torchtitan draws from the device's generator, shard by shard. On a CPU mesh that repeats the same
+shard on every rank, and on any mesh the weights change with the number of ranks. A frozen random
+weight is part of the model, so here each element has its own counter instead.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, Replicate
+from torchtitan.components.checkpointer.utils import canonical_fqn
+
+from mixit_titan.kernels.philox import normals, philox
+
+_CHUNK = 1 << 16  # counters drawn at a time: what fits a CPU's cache, and keeps memory small
+
+
+def name_parameters(model: nn.Module, seed: int) -> None:
+    """Give each parameter the key that its initial values are drawn from."""
+    for name, param in model.named_parameters():
+        param.draw_key = (seed, canonical_fqn(name))
+
+
+@dataclass(frozen=True)
+class Normal:
+    """N(0, std^2), the same values however the parameter is sharded."""
+
+    std: float
+
+    def __call__(self, param: nn.Parameter) -> None:
+        seed, name = param.draw_key
+        full = draw_normal(seed, name, param.shape, param.device).mul_(self.std).to(param.dtype)
+        if isinstance(param, DTensor):
+            mesh = param.device_mesh
+            full = DTensor.from_local(full, mesh, [Replicate()] * mesh.ndim, run_check=False)
+        with torch.no_grad():
+            param.copy_(full)
+
+
+def draw_normal(seed: int, name: str, shape: torch.Size, device: torch.device) -> torch.Tensor:
+    """Standard normals in float32: element e of `name` is word e % 4 of counter e // 4."""
+    digest = hashlib.sha256(name.encode()).digest()
+    c2, c3 = (int.from_bytes(digest[i : i + 4], "little") for i in (0, 4))
+    count = -(-shape.numel() // 4)
+    flat = torch.empty(count, 4, device=device)
+    for start in range(0, count, _CHUNK):
+        counter = torch.arange(start, min(start + _CHUNK, count), device=device)
+        words = philox(seed, counter & 0xFFFFFFFF, counter >> 32, c2, c3)
+        torch.stack(normals(words), dim=-1, out=flat[start : start + _CHUNK])
+    return flat.view(-1)[: shape.numel()].view(shape)

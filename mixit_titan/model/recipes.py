@@ -1,0 +1,110 @@
+"""The two recipes of MixiT: the paper's formula, and what its authors' code does.
+
+Each knob can be set on its own. What depends on the knobs alone is computed here.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.kernels.mixing import MatrixSpec
+from mixit_titan.model.shapes import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Defaults: equation 2.3 of the paper in a plain Llama block."""
+
+    std: float | Literal["width", "heads", "length"] = "width"
+    """Standard deviation of W. `width`: 1/sqrt(n m), n the width and m the length. `heads`: drawn
+    once per head, uniform between 1/sqrt(m head_width) and 1/sqrt(m). `length`: 1/sqrt(m). Or a
+    number."""
+    identity: bool = True
+    """Add the identity to the centred noise."""
+    sink_head: bool = False
+    """Head 0 of each layer is half itself, half position 0."""
+    residual: float | Literal["plain"] = "plain"
+    """`plain`: x + f(x). A number lambda: lambda x + sqrt(1 - lambda^2) f(x)."""
+    activation: Literal["silu", "leaky_relu"] = "silu"
+    """Of the MLP's gate. `leaky_relu` has slope 1 + activation_c/sqrt(n) and its He gain."""
+    activation_c: float = -1.0
+    linear_scale: bool = False
+    """Multiply each linear's output by sqrt(base / fan_in)."""
+    base_width: float = 512.0
+    """The base of linear_scale for all linears but the MLP's down projection."""
+    base_hidden: float = 1.0
+    """The base of linear_scale for the MLP's down projection."""
+    depth_alpha: float = 0.0
+    """Not zero: x + (base_layers / layers)^depth_alpha f(x) instead of `residual`; and for the
+    matrix std = `length` without the identity, whatever those two say."""
+    base_layers: float = 4.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.std, str) and self.std not in ("width", "heads", "length"):
+            raise unknown("model.mixing.std", self.std, ["width", "heads", "length", "a number"])
+        if isinstance(self.std, int | float) and self.std <= 0:
+            raise ConfigError(f"model.mixing.std is {self.std}: it must be above 0")
+        if isinstance(self.residual, str) and self.residual != "plain":
+            raise unknown("model.mixing.residual", self.residual, ["plain", "a number"])
+        if isinstance(self.residual, int | float) and not 0 <= self.residual <= 1:
+            raise ConfigError(f"model.mixing.residual is {self.residual}: it must be in 0..1")
+        if self.activation not in ("silu", "leaky_relu"):
+            raise unknown("model.mixing.activation", self.activation, ["silu", "leaky_relu"])
+
+    def residual_scales(self, layers: int) -> tuple[float, float]:
+        """(skip, branch) of `skip * x + branch * f(x)`."""
+        if self.depth_alpha != 0:
+            return 1.0, (self.base_layers / layers) ** self.depth_alpha
+        if self.residual == "plain":
+            return 1.0, 1.0
+        return self.residual, math.sqrt(1 - self.residual**2)
+
+    def gate_slope(self, width: int) -> float | None:
+        """Negative slope of the gate's LeakyReLU; None for SiLU."""
+        if self.activation == "silu":
+            return None
+        return 1 + self.activation_c / math.sqrt(width)
+
+    def linear_factor(self, fan_in: int, *, down: bool = False) -> float:
+        """What a linear's output is multiplied by."""
+        base = self.base_hidden if down else self.base_width
+        return math.sqrt(base / fan_in) if self.linear_scale else 1.0
+
+    def matrix_spec(self, seed: int, shape: Shape) -> MatrixSpec:
+        m = shape.seq_len
+        std = "length" if self.depth_alpha != 0 else self.std
+        if std == "width":
+            low = high = 1 / math.sqrt(shape.width * m)
+        elif std == "heads":
+            low, high = 1 / math.sqrt(m * shape.head_dim), 1 / math.sqrt(m)
+        elif std == "length":
+            low = high = 1 / math.sqrt(m)
+        else:
+            low = high = float(std)
+        return MatrixSpec(
+            seed=seed,
+            length=m,
+            std_low=low,
+            std_high=high,
+            identity=self.identity and self.depth_alpha == 0,
+            sink_head=self.sink_head,
+        )
+
+    def as_dict(self) -> dict[str, float | str | bool]:
+        return asdict(self)
+
+
+RECIPES = {
+    "paper": Recipe(),
+    # lambda = 0.5 is what the authors' language modelling uses; their tasks use sqrt(0.5).
+    "official": Recipe(
+        std="heads", sink_head=True, residual=0.5, activation="leaky_relu", linear_scale=True
+    ),
+}
+
+
+def find_recipe(name: str) -> Recipe:
+    if name not in RECIPES:
+        raise unknown("model.mixing.recipe", name, RECIPES)
+    return RECIPES[name]

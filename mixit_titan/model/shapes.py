@@ -1,0 +1,105 @@
+"""The size of a model, and the named sizes (flavours)."""
+
+from dataclasses import dataclass
+
+from mixit_titan.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    width: int
+    layers: int
+    heads: int
+    hidden: int
+    """Width of the MLP."""
+    vocab: int
+    seq_len: int
+    """The longest sequence: rows of the mixing matrices, of the position embedding, of RoPE."""
+    kv_heads: int | None = None
+    """Fewer key and value heads than query heads (attention only); None: as many."""
+    bias: bool = False
+    """Biases on every linear of a layer. The head has none."""
+    tied: bool = False
+    """Embedding and head share one weight."""
+    rope_theta: float = 10000.0
+    init_std: float = 0.02
+    embedding_std: float = 0.02
+    norm_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        for key in ("width", "layers", "heads", "hidden", "vocab", "seq_len"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"model.{key} is {getattr(self, key)}: it must be at least 1")
+        if self.width % self.heads:
+            raise ConfigError(
+                f"model.heads = {self.heads} does not divide model.width = {self.width}: "
+                "choose a number of heads that does"
+            )
+        if self.head_dim % 2:
+            raise ConfigError(
+                f"model.width / model.heads = {self.head_dim} is odd: rotary embeddings need an "
+                "even head width, choose another number of heads"
+            )
+        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+            raise ConfigError(
+                f"model.kv_heads = {self.kv_heads} does not divide model.heads = {self.heads}"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+
+# Vocabulary 128,256 is Llama-3's. 1b, 3b and 8b have the shapes of Llama 3.2 and 3.1; 160m and 410m
+# those of the usual families of that name (about 85 and 310 million weights beside the embedding).
+FLAVORS = {
+    "debug": Shape(width=128, layers=4, heads=4, hidden=512, vocab=512, seq_len=128),
+    "table4": Shape(width=128, layers=2, heads=4, hidden=512, vocab=1024, seq_len=3, bias=True),
+    "paper": Shape(
+        width=512, layers=12, heads=8, hidden=2048, vocab=128256, seq_len=256, bias=True
+    ),
+    "160m": Shape(
+        width=768, layers=12, heads=12, hidden=2048, vocab=128256, seq_len=2048, tied=True
+    ),
+    "410m": Shape(
+        width=1024, layers=24, heads=16, hidden=2816, vocab=128256, seq_len=2048, tied=True
+    ),
+    "1b": Shape(
+        width=2048,
+        layers=16,
+        heads=32,
+        kv_heads=8,
+        hidden=8192,
+        vocab=128256,
+        seq_len=2048,
+        tied=True,
+        rope_theta=500000.0,
+    ),
+    "3b": Shape(
+        width=3072,
+        layers=28,
+        heads=24,
+        kv_heads=8,
+        hidden=8192,
+        vocab=128256,
+        seq_len=2048,
+        tied=True,
+        rope_theta=500000.0,
+    ),
+    "8b": Shape(
+        width=4096,
+        layers=32,
+        heads=32,
+        kv_heads=8,
+        hidden=14336,
+        vocab=128256,
+        seq_len=2048,
+        rope_theta=500000.0,
+    ),
+}
+
+
+def find_flavor(name: str) -> Shape:
+    if name not in FLAVORS:
+        raise unknown("model.flavor", name, FLAVORS)
+    return FLAVORS[name]

@@ -1,0 +1,79 @@
+"""Runs torchtitan 0.3.0 where it does not run by itself: without a GPU, and on torch 2.13.
+
+torchtitan decides on its device when `torchtitan.tools.utils` is imported, and other modules of it
+copy that decision, so all of this happens before anything else of torchtitan is imported: when
+`mixit_titan` is. Each patch says what it is for; none of them applies to a machine with a GPU and
+torch 2.15, except for the last.
+"""
+
+import functools
+import math
+import resource
+from datetime import timedelta
+
+import torch
+import torch.distributed
+import torch.distributed.distributed_c10d
+from torchtitan.tools import utils
+
+
+def prepare_torchtitan() -> None:
+    if torch._utils._get_available_device_type() is None:
+        _use_cpu()
+    if not hasattr(torch.distributed, "set_timeout"):
+        # torch 2.13: the trainer calls it after the first step, and only the private name exists.
+        torch.distributed.set_timeout = _set_timeout
+    # Any device: no MFU from a peak that nobody knows.
+    if not isinstance(utils.get_peak_flops, functools.partial):
+        utils.get_peak_flops = functools.partial(_known_peak_flops, utils.get_peak_flops)
+
+
+def has_gpu() -> bool:
+    return utils.device_type != "cpu"
+
+
+def _use_cpu() -> None:
+    """torchtitan falls back to "cuda" where there is no accelerator; say "cpu" instead."""
+    utils.device_type, utils.device_module = "cpu", torch.cpu
+    utils.get_local_device = lambda: torch.device("cpu")
+
+    # Imported only now: it copies the device from utils. Its memory monitor asks for CUDA.
+    from torchtitan.components import metrics
+
+    metrics.build_device_memory_monitor = ProcessMemoryMonitor
+
+
+def _set_timeout(timeout: timedelta, group: torch.distributed.ProcessGroup | None = None) -> None:
+    torch.distributed.distributed_c10d._set_pg_timeout(timeout, group)
+
+
+def _known_peak_flops(torchtitan_peak_flops: "functools.partial", device_name: str) -> float:
+    """torchtitan takes an A100's peak for a device that it does not know; we take none (NaN)."""
+    if device_name == ProcessMemoryMonitor.device_name:
+        return math.nan
+    peak = torchtitan_peak_flops(device_name)
+    fallback = peak == 312e12 and "A100" not in device_name
+    return math.nan if fallback else peak
+
+
+class ProcessMemoryMonitor:
+    """Stands in for torchtitan's DeviceMemoryMonitor: the peak resident memory of this process."""
+
+    device_name = "CPU"
+
+    def get_peak_stats(self) -> "tuple":
+        from torchtitan.components.metrics import DeviceMemStats
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        total = _physical_memory()
+        gib, percent = peak / 2**30, 100 * peak / total
+        return DeviceMemStats(gib, percent, gib, percent, 0, 0)
+
+    def reset_peak_stats(self) -> None:
+        """A process's peak cannot be reset: it is that of the whole run."""
+
+
+def _physical_memory() -> int:
+    import os
+
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

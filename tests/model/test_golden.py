@@ -1,0 +1,167 @@
+"""Our models against outputs and gradients of the paper authors' own code.
+
+Reads every *.npz in the folder named by MIXIT_TITAN_GOLDEN (default: ../shared/golden).
+"""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mixit_titan.kernels.mixing import centre
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.freezing import freeze
+from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.recipes import Recipe
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.variants import VARIANTS
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(os.environ.get("MIXIT_TITAN_GOLDEN", ROOT / ".." / "shared" / "golden"))
+FILES = sorted(FOLDER.glob("*.npz"))
+
+pytestmark = pytest.mark.skipif(not FILES, reason=f"no golden files in {FOLDER}")
+
+VARIANT = {
+    "vanilla": "standard",
+    "frozen_qk": "frozen_qk",
+    "frozen_mlp": "frozen_mlp",
+    "mixing": "mixit",
+}
+MODULE = {
+    "self_attn.q_proj.linear": "attention.qkv_linear.wq",
+    "self_attn.k_proj.linear": "attention.qkv_linear.wk",
+    "self_attn.v_proj.linear": "attention.qkv_linear.wv",
+    "self_attn.o_proj.linear": "attention.wo",
+    "mlp.gate_proj.linear": "feed_forward.w1",
+    "mlp.up_proj.linear": "feed_forward.w3",
+    "mlp.down_proj.linear": "feed_forward.w2",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+
+
+def our_name(name: str, mixing: bool) -> str:
+    name = name.replace("model.wpe.weight", "tok_embeddings.position_weight")
+    name = name.replace("model.embed_tokens.", "tok_embeddings.")
+    name = name.replace("lm_head.linear.", "lm_head.").removeprefix("model.")
+    for theirs, ours in MODULE.items():
+        name = name.replace(theirs, ours)
+    return name.replace("qkv_linear.wv", "wv") if mixing else name
+
+
+def golden_model(golden: dict, config: dict) -> MixitLlama:
+    mixing = config["variant"] == "mixing"
+    shape = Shape(
+        width=config["dim"],
+        layers=config["n_layers"],
+        heads=config["n_heads"],
+        kv_heads=config["n_kv_heads"],
+        hidden=config["hidden_dim"],
+        vocab=config["vocab_size"],
+        seq_len=config["seq_len"],
+        bias=config["attention_bias"],
+        norm_eps=config["rms_norm_eps"],
+        rope_theta=10000.0 if mixing else config["rope"]["theta"],
+    )
+    recipe = Recipe(
+        residual=config["configured_skip_scaling"] if mixing else "plain",
+        activation="leaky_relu" if mixing else "silu",
+        activation_c=config["activation_cminus"],
+        linear_scale=mixing,
+        base_width=config["base_hidden_size"],
+        base_hidden=config["base_intermediate_size"],
+        depth_alpha=config["depth_alpha"],
+        base_layers=config["base_num_hidden_layers"],
+        std="heads",
+        sink_head=True,
+    )
+    variant = VARIANTS[VARIANT[config["variant"]]]
+    model = llama_config(shape, variant, recipe).build()
+    model.init_states()
+    state = {
+        our_name(key.removeprefix("param/"), mixing): torch.from_numpy(golden[key])
+        for key in golden
+        if key.startswith("param/")
+    }
+    model.load_state_dict(state, strict=True)
+    for layer, block in enumerate(model.layers.values()):
+        if mixing:
+            theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
+            assert block.attention.inner_attention.matrix.shape == theirs.shape
+            block.attention.inner_attention.matrix = theirs
+    freeze(model, variant)
+    return model
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.stem)
+def golden(request: pytest.FixtureRequest) -> dict:
+    with np.load(request.param) as file:
+        return dict(file)
+
+
+def test_outputs_loss_and_gradients(golden: dict) -> None:
+    config = json.loads(str(golden["config_json"]))
+    mixing = config["variant"] == "mixing"
+    model = golden_model(golden, config)
+    ids = torch.from_numpy(golden["input_ids"])
+    logits = model(ids)
+    assert (logits.detach() - torch.from_numpy(golden["logits"])).abs().max() < 2e-5
+
+    loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    assert abs(loss.item() - float(golden["loss"])) < 1e-5
+    loss.backward()
+
+    theirs = {our_name(k[5:], mixing): golden[k] for k in golden if k.startswith("grad/")}
+    ours = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert ours.keys() == theirs.keys()
+    for name, grad in theirs.items():
+        error = np.abs(ours[name].numpy() - grad).max() / np.abs(grad).max()
+        assert error < 1e-4, f"gradient of {name}: relative error {error:.1e}"
+
+    frozen = {our_name(name, mixing) for name in json.loads(str(golden["frozen_names_json"]))}
+    assert frozen == {name for name, p in model.named_parameters() if not p.requires_grad}
+
+
+def test_matrix_from_their_noise(golden: dict) -> None:
+    config = json.loads(str(golden["config_json"]))
+    if config["variant"] != "mixing":
+        pytest.skip("no mixing matrix in this file")
+    for layer in range(config["n_layers"]):
+        noise = torch.from_numpy(golden[f"mixing_noise/{layer}"])
+        theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
+        for head in range(1, config["n_heads"]):  # head 0 is the sink
+            ours = centre(noise[head], identity=config["depth_alpha"] == 0)
+            torch.testing.assert_close(ours, theirs[head], atol=1e-6, rtol=0)
+
+
+def test_sink_head_and_range_of_the_standard_deviations(golden: dict) -> None:
+    config = json.loads(str(golden["config_json"]))
+    if config["variant"] != "mixing":
+        pytest.skip("no mixing matrix in this file")
+    m, d = config["seq_len"], config["head_dim"]
+    shape = Shape(
+        width=config["dim"], layers=1, heads=config["n_heads"], hidden=8, vocab=8, seq_len=m
+    )
+    model = llama_config(
+        shape,
+        VARIANTS["mixit"],
+        Recipe(std="heads", sink_head=True, depth_alpha=config["depth_alpha"]),
+    ).build()
+    model.init_states()
+    ours = model.layers["0"].attention.inner_attention
+    torch.testing.assert_close(ours.matrix[0], torch.from_numpy(golden["attn_weights/0"])[0])
+    if config["depth_alpha"] == 0:
+        uniform = golden["mixing_uniform/0"]
+        low, high = (m * d) ** -0.5, m**-0.5
+        assert ours.config.spec.std_low == pytest.approx(low)
+        assert ours.config.spec.std_high == pytest.approx(high)
+        # Their noise has the standard deviation that their uniform draw says, within sampling error.
+        rows, columns = np.tril_indices(m)
+        noise = golden["mixing_noise/0"][1][rows, columns]
+        std = low + uniform[1] * (high - low)
+        assert noise.std() == pytest.approx(std, rel=5 / np.sqrt(2 * len(noise)))
