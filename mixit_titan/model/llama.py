@@ -86,21 +86,21 @@ class RandomMixing(Module):
         spec: MatrixSpec
         layer: int
         n_heads: int
-        dtype: torch.dtype = torch.float32
+        dtype: str = "float32"
         """What A is kept in: the dtype of the values that it multiplies."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         m = config.spec.length
-        empty = torch.empty(config.n_heads, m, m, dtype=config.dtype)
+        empty = torch.empty(config.n_heads, m, m, dtype=TORCH_DTYPE_MAP[config.dtype])
         self.register_buffer("matrix", empty, persistent=False)
 
     def _init_self_buffers(self, *, buffer_device: torch.device | None = None) -> None:
         cfg = self.config
         device = buffer_device or self.matrix.device
         matrix = mixing_matrix(cfg.spec, cfg.layer, range(cfg.n_heads), device=device)
-        self.matrix = matrix.to(cfg.dtype)
+        self.matrix = matrix.to(TORCH_DTYPE_MAP[cfg.dtype])
 
     def forward(self, v_BLNH: torch.Tensor) -> torch.Tensor:
         return causal_mix(self.matrix, v_BLNH)
@@ -190,9 +190,9 @@ class MixitLlama(Decoder):
             else:
                 if config.training.seq_len > self.max_seq_len:
                     raise _too_long(config.training.seq_len, self.max_seq_len)
-                dtype = TORCH_DTYPE_MAP[config.training.mixed_precision_param]
                 for layer in self.layers:
-                    layer.attention.inner_attention.dtype = dtype
+                    inner = layer.attention.inner_attention
+                    inner.dtype = config.training.mixed_precision_param
             self.init_seed = config.debug.seed or 0
 
         def get_nparams_and_flops(self, model: nn.Module, seq_len: int) -> tuple[int, int]:

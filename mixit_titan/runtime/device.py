@@ -37,10 +37,15 @@ def _use_cpu() -> None:
     utils.device_type, utils.device_module = "cpu", torch.cpu
     utils.get_local_device = lambda: torch.device("cpu")
 
-    # Imported only now: it copies the device from utils. Its memory monitor asks for CUDA.
+    # Imported only now: they copy the device from utils.
     from torchtitan.components import metrics
+    from torchtitan.distributed import utils as dist_utils
 
+    # The memory monitor asks CUDA.
     metrics.build_device_memory_monitor = ProcessMemoryMonitor
+    # After the first step the trainer lowers the timeout of all groups, behind a barrier that takes
+    # the index of a GPU. Gloo keeps the timeout that it began with (comm.init_timeout_seconds).
+    dist_utils.set_pg_timeouts = lambda timeout, parallel_dims: None
 
 
 def _set_timeout(timeout: timedelta, group: torch.distributed.ProcessGroup | None = None) -> None:

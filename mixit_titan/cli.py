@@ -1,0 +1,143 @@
+"""The mixit-titan command: one small function per subcommand."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from mixit_titan.errors import ConfigError, unknown
+
+
+def main() -> None:
+    """Dispatch to a subcommand; a user's mistake ends in one sentence and exit code 2."""
+    arguments = sys.argv[1:]
+    name = arguments[0] if arguments else "--help"
+    try:
+        if name in ("-h", "--help"):
+            print(_usage())
+        elif name == "--version":
+            from mixit_titan import __version__
+
+            print(__version__)
+        elif name not in COMMANDS:
+            raise unknown("command", name, COMMANDS)
+        else:
+            COMMANDS[name](arguments[1:])
+    except ConfigError as error:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"mixit-titan: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def train(arguments: list[str]) -> None:
+    from mixit_titan.run_config import load_run
+    from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
+    from mixit_titan.runtime.train import train as train_rank
+
+    args, overrides = tyro.cli(
+        TrainArguments, prog="mixit-titan train", args=arguments, return_unknown_args=True
+    )
+    world_size = ranks_from_environment()
+    if world_size is not None:
+        train_rank(load_run(args.config, overrides, world_size=world_size))
+        return
+    nproc = local_ranks(args.nproc)
+    config = load_run(args.config, overrides, world_size=nproc)
+    launch(nproc, ["train", args.config, *overrides], lambda: train_rank(config))
+
+
+@dataclass
+class TrainArguments:
+    """Train with torchtitan's Trainer. Any key of the file can be overridden on the command line.
+
+    Example: mixit-titan train train_configs/debug_mixit.toml --training.steps 20 --dump_folder runs/a
+    """
+
+    config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
+    """A TOML file, such as one of train_configs/."""
+    nproc: int | None = None
+    """Ranks on this machine (default: one per GPU, else 1). Ignored inside torchrun and srun."""
+
+
+def params(arguments: list[str]) -> None:
+    from mixit_titan.model.accounting import report
+    from mixit_titan.model.build import llama_config
+    from mixit_titan.model.shapes import find_flavor
+    from mixit_titan.model.variants import find_variant
+
+    args = tyro.cli(ParamsArguments, prog="mixit-titan params", args=arguments)
+    shape = find_flavor(args.flavor)
+    config = llama_config(shape, find_variant(args.variant), attention="sdpa")
+    counts = report(
+        config,
+        seq_len=shape.seq_len,
+        ranks=args.ranks,
+        mixing_dtype=args.mixing_dtype,
+    )
+    counts = {"flavor": args.flavor, **counts}
+    print(json.dumps(counts) if args.json else _params_text(counts))
+
+
+@dataclass
+class ParamsArguments:
+    """Count parameters, FLOPs and memory of a model without building its data.
+
+    Example: mixit-titan params --variant frozen_qk --flavor 160m --ranks 8
+    """
+
+    variant: str = "standard"
+    """standard, frozen_qk, frozen_mlp, mixit or random."""
+    flavor: str = "debug"
+    """debug, table4, paper, 160m, 410m, 1b, 3b or 8b."""
+    ranks: int = 1
+    """Ranks that share the memory by FSDP2."""
+    mixing_dtype: str = "bfloat16"
+    """What the mixing matrices are kept in: bfloat16 or float32."""
+    json: bool = False
+    """One line of JSON instead of a table."""
+
+
+def demo(arguments: list[str]) -> None:
+    from mixit_titan.demo import DemoArguments, run_demo
+
+    run_demo(tyro.cli(DemoArguments, prog="mixit-titan demo", args=arguments))
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "train": train,
+    "params": params,
+    "demo": demo,
+}
+
+
+def _usage() -> str:
+    return (
+        "usage: mixit-titan COMMAND ...\n\n"
+        "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
+        "  params              parameters, FLOPs and memory of a model\n"
+        "  demo                train all five variants on this machine and compare them\n\n"
+        "Each command explains itself: mixit-titan train --help"
+    )
+
+
+def _params_text(counts: dict) -> str:
+    memory, flops = counts["memory_per_rank_bytes"], counts["flops_per_token"]
+    mib = {key: f"{value / 2**20:,.1f} MiB" for key, value in memory.items()}
+    return "\n".join(
+        [
+            f"{counts['variant']}, flavour {counts['flavor']}, sequence {counts['seq_len']:,}",
+            f"  trained parameters   {counts['trainable_params']:,} ({counts['share_trained']:.1%})",
+            f"  frozen parameters    {counts['frozen_params']:,}",
+            f"  mixing elements      {counts['mixing_elements']:,}",
+            f"  FLOPs per token      {flops['forward']:,} forward, {flops['backward']:,} backward",
+            f"  full checkpoint      {counts['checkpoint_bytes'] / 2**20:,.1f} MiB",
+            f"  memory per rank ({counts['ranks']})  {mib['total']}: weights {mib['weights']}, "
+            f"gradients {mib['gradients']}, optimizer {mib['optimizer']}, mixing {mib['mixing']}",
+        ]
+    )

@@ -1,0 +1,99 @@
+"""Rows of tokens in an order that does not depend on the number of ranks.
+
+Row r of the epoch's permutation goes to global position r. A rank's n-th microbatch of b rows takes
+the positions (n * ranks + rank) * b ..., so that a global batch is the same set of rows for any
+number of ranks and any split into microbatches, and the state is one number: positions consumed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torchtitan.components.dataloader import BaseDataLoader
+from torchtitan.components.loss import IGNORE_INDEX
+from torchtitan.components.tokenizer import BaseTokenizer
+
+from mixit_titan.data.corpus import Split, documents
+from mixit_titan.errors import ConfigError
+
+
+class RowLoader(BaseDataLoader):
+    @dataclass(kw_only=True, slots=True)
+    class Config(BaseDataLoader.Config):
+        dataset_path: str | None = "stdlib"
+        split: Split = "train"
+        seed: int = 0
+        """Of the order of the rows."""
+        infinite: bool = True
+        """Start another epoch after the last row, in another order."""
+        positions: bool = False
+        """Also give the positions 0..seq_len-1, which flex and varlen attention build masks from."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        dp_world_size: int,
+        dp_rank: int,
+        tokenizer: BaseTokenizer,
+        seq_len: int,
+        local_batch_size: int,
+        **_: Any,
+    ) -> None:
+        self.config = config
+        self.ranks, self.rank = dp_world_size, dp_rank
+        self.seq_len, self.batch = seq_len, local_batch_size
+        self.tokens = tokenize(config.dataset_path, config.split, tokenizer)
+        self.rows = (len(self.tokens) - 1) // seq_len
+        if self.rows < 1:
+            raise ConfigError(
+                f"data.path = {config.dataset_path!r} has {len(self.tokens)} {config.split} "
+                f"tokens, fewer than one row of training.seq_len = {seq_len}"
+            )
+        self.consumed = 0  # positions, over all ranks
+
+    def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
+        while self.config.infinite or self.consumed < self.rows:
+            first = self.consumed + self.rank * self.batch
+            self.consumed += self.ranks * self.batch
+            rows = [self._row(position) for position in range(first, first + self.batch)]
+            inputs, labels = (torch.stack(part) for part in zip(*rows, strict=True))
+            batch = {"input": inputs}
+            if self.config.positions:
+                batch["positions"] = torch.arange(self.seq_len).expand(self.batch, -1).contiguous()
+            yield batch, labels
+
+    def _row(self, position: int) -> tuple[torch.Tensor, torch.Tensor]:
+        epoch, index = divmod(position, self.rows)
+        past_the_end = epoch > 0 and not self.config.infinite
+        if self.config.infinite:
+            index = self._order(epoch)[index]
+        start = int(index) * self.seq_len
+        row = torch.from_numpy(self.tokens[start : start + self.seq_len + 1].astype(np.int64))
+        # Every rank yields as many batches as the others; a row that is none counts for nothing.
+        labels = torch.full_like(row[1:], IGNORE_INDEX) if past_the_end else row[1:]
+        return row[:-1], labels
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if getattr(self, "_epoch", None) != epoch:
+            generator = np.random.default_rng([self.config.seed, epoch])
+            self._epoch, self._permutation = epoch, generator.permutation(self.rows)
+        return self._permutation
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"consumed": self.consumed}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.consumed = state_dict["consumed"]
+
+
+def tokenize(path: str, split: Split, tokenizer: BaseTokenizer) -> np.ndarray:
+    """All documents of a split in one array, each followed by the end-of-text token."""
+    parts = []
+    for text in documents(path, split):
+        ids = tokenizer.encode(text, add_bos=False, add_eos=False)
+        parts.append(np.asarray(ids, dtype=np.uint32))
+        parts.append(np.asarray([tokenizer.eos_id], dtype=np.uint32))
+    return np.concatenate(parts)

@@ -1,0 +1,50 @@
+"""What a checkpoint must agree on with the model that loads it.
+
+A mixing matrix is not saved. Its seed and recipe are, with a fingerprint of the numbers themselves,
+so that a change of the generator is noticed too.
+"""
+
+import hashlib
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from mixit_titan.kernels.mixing import MatrixSpec, draw_words
+from mixit_titan.model.llama import MixitLlama
+
+_NOT_STRUCTURE = {"init_std", "embedding_std"}  # they say how a run began, not what the model is
+
+
+def identity(config: MixitLlama.Config) -> dict[str, Any]:
+    """A flat description of the model, ready for JSON."""
+    described: dict[str, Any] = {
+        "mixer": config.variant.mixer,
+        "frozen": list(config.variant.frozen),
+    }
+    shape = {k: v for k, v in asdict(config.shape).items() if k not in _NOT_STRUCTURE}
+    described |= {f"model.{key}": value for key, value in shape.items()}
+    described |= {f"model.mixing.{key}": value for key, value in config.recipe.as_dict().items()}
+    if config.variant.mixer == "mixing":
+        inner = config.layers[0].attention.inner_attention
+        described["model.mixing.seed"] = config.mixing_seed
+        described["fingerprint"] = fingerprint(inner.spec, len(config.layers), inner.n_heads)
+    return described
+
+
+def fingerprint(spec: MatrixSpec, layers: int, heads: int) -> str:
+    """A hash of the generator's integers behind the first and last rows of the matrices."""
+    digest = hashlib.sha256()
+    rows = torch.tensor([0, spec.length - 1])
+    for layer in {0, layers - 1}:
+        for word in draw_words(spec.seed, layer, heads - 1, rows, spec.length):
+            digest.update(word.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def differences(saved: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    """`model.mixing.seed: 1 there, 0 here`, one per key that differs."""
+    keys = [key for key in saved | ours if saved.get(key) != ours.get(key)]
+    if "fingerprint" in keys and len(keys) > 1:
+        keys.remove("fingerprint")  # it differs because something else does
+    return [f"{key} is {saved.get(key)!r} there and {ours.get(key)!r} here" for key in keys]

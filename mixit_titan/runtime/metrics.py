@@ -1,0 +1,137 @@
+"""torchtitan's metrics, and beside them `metrics.jsonl` in the run's folder."""
+
+import json
+import math
+import netrc
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torchtitan.components.metrics import (
+    BaseLogger,
+    LoggerContainer,
+    MetricsProcessor,
+    _get_metrics_rank,
+)
+from torchtitan.distributed import ParallelDims
+from torchtitan.tools.logging import logger
+
+
+class JsonLinesLogger(BaseLogger):
+    """One line a logged step, one line a validation; appended, so that nothing is lost."""
+
+    def __init__(self, path: Path, world_size: int) -> None:
+        self.path, self.world_size = path, world_size
+        self.start: float | None = None
+        self.seconds_before = 0.0
+
+    def log(self, metrics: dict[str, Any], step: int) -> None:
+        if self.start is None:
+            self._continue_at(step)
+        line = (
+            self._validation(metrics)
+            if "validation_metrics/loss" in metrics
+            else self._training(metrics)
+        )
+        seconds = self.seconds_before + time.perf_counter() - self.start
+        with self.path.open("a") as file:
+            file.write(json.dumps({"step": step, **line, "seconds": round(seconds, 3)}) + "\n")
+
+    def _training(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        line = {
+            "loss": metrics["loss_metrics/global_avg_loss"],
+            "grad_norm": metrics["grad_norm"],
+            "lr": next(value for key, value in metrics.items() if key.startswith("lr/")),
+            "tokens": metrics["n_tokens_seen"],
+            "tokens_per_s": round(metrics["throughput(tps)"] * self.world_size, 1),
+            "tflops_per_rank": metrics["tflops"],
+            "memory_gib": metrics["memory/max_reserved(GiB)"],
+        }
+        if "mfu(%)" in metrics:
+            line["mfu_percent"] = metrics["mfu(%)"]
+        return line
+
+    def _validation(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        loss = metrics["validation_metrics/loss"]
+        return {"validation_loss": loss, "perplexity": math.exp(min(loss, 700))}
+
+    def _continue_at(self, step: int) -> None:
+        """Keep what an earlier run logged before `step`, drop what this run does again."""
+        self.start = time.perf_counter()
+        kept = [line for line in read_metrics(self.path) if line["step"] < step]
+        if kept:
+            self.seconds_before = kept[-1]["seconds"]
+        part = self.path.with_suffix(".part")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        part.replace(self.path)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl. A last line that was cut off by a kill is left out."""
+    if not path.exists():
+        return []
+    lines = []
+    for line in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return lines
+
+
+class Metrics(MetricsProcessor):
+    @dataclass(kw_only=True, slots=True)
+    class Config(MetricsProcessor.Config):
+        pass
+
+    def __init__(self, config: Config, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        if math.isnan(self.gpu_peak_flops):
+            # With this flag torchtitan 0.3.0 leaves MFU out ("N/A"), which is what we want where
+            # the device's peak is unknown. It has no other use there.
+            self.has_quantization = True
+
+    def _build_metric_logger(
+        self,
+        *,
+        config: Config,
+        parallel_dims: ParallelDims,
+        dump_folder: str,
+        pp_schedule: str,
+        **kwargs: Any,
+    ) -> BaseLogger:
+        if config.enable_wandb:
+            _never_prompt_for_wandb()
+        loggers = LoggerContainer()
+        loggers.add_logger(
+            super()._build_metric_logger(
+                config=config,
+                parallel_dims=parallel_dims,
+                dump_folder=dump_folder,
+                pp_schedule=pp_schedule,
+                **kwargs,
+            )
+        )
+        rank = _get_metrics_rank(parallel_dims=parallel_dims, pp_schedule=pp_schedule)
+        if torch.distributed.get_rank() == rank:
+            path = Path(dump_folder) / "metrics.jsonl"
+            loggers.add_logger(JsonLinesLogger(path, parallel_dims.world_size))
+        return loggers
+
+
+def _never_prompt_for_wandb() -> None:
+    """Without an account, wandb asks on the terminal; log offline instead, and say so."""
+    os.environ.setdefault("WANDB_PROJECT", "mixit_titan")
+    if "WANDB_MODE" in os.environ or os.environ.get("WANDB_API_KEY"):
+        return
+    try:
+        has_account = netrc.netrc().authenticators("api.wandb.ai") is not None
+    except (FileNotFoundError, netrc.NetrcParseError):
+        has_account = False
+    if not has_account:
+        os.environ["WANDB_MODE"] = "offline"
+        logger.warning("No wandb account on this machine: logging offline (`wandb sync` uploads)")
