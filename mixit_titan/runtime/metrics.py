@@ -25,11 +25,12 @@ class JsonLinesLogger(BaseLogger):
 
     def __init__(self, path: Path, world_size: int) -> None:
         self.path, self.world_size = path, world_size
-        self.start: float | None = None
-        self.seconds_before = 0.0
+        self.start = time.perf_counter()
+        self.seconds_before = 0.0  # of the runs that this one continues
+        self.continued = False
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
-        if self.start is None:
+        if not self.continued:
             self._continue_at(step)
         line = (
             self._validation(metrics)
@@ -60,7 +61,7 @@ class JsonLinesLogger(BaseLogger):
 
     def _continue_at(self, step: int) -> None:
         """Keep what an earlier run logged before `step`, drop what this run does again."""
-        self.start = time.perf_counter()
+        self.continued = True
         kept = [line for line in read_metrics(self.path) if line["step"] < step]
         if kept:
             self.seconds_before = kept[-1]["seconds"]

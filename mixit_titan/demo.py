@@ -1,0 +1,191 @@
+"""Trains all five variants on this machine, one after the other, and compares them.
+
+Each run is a `mixit-titan train` of its own on train_configs/debug_VARIANT.toml, longer than the
+file says. A run that was interrupted goes on from its last checkpoint; a finished one is kept.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.variants import VARIANTS
+from mixit_titan.plotting import COLORS, save_figure
+from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.shipped import shipped_configs
+
+
+@dataclass
+class DemoArguments:
+    """Train all five variants on this machine and compare them.
+
+    Example: mixit-titan demo --out runs/demo --steps 400
+    """
+
+    out: Path = Path("runs/demo")
+    """Folder for the runs and their comparison."""
+    steps: int = 400
+    """Training steps of each variant."""
+
+
+def run_demo(args: DemoArguments) -> None:
+    console = Console()
+    args.out.mkdir(parents=True, exist_ok=True)
+    with Progress(
+        TextColumn("{task.description:<11}"),
+        *Progress.get_default_columns()[1:3],
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+    ) as progress:
+        for variant in VARIANTS:
+            _train(variant, args, progress)
+    rows = [_summary(variant, args) for variant in VARIANTS]
+    for row in rows:
+        row["ratio"] = row["tokens_per_s"] / rows[0]["tokens_per_s"]
+    _write(args, rows)
+    console.print(_table(rows))
+    console.print(
+        "tokens/s: one run after the other on a machine that may be doing other things too."
+    )
+    for name in ("demo.json", "demo.md", "demo.png"):
+        console.print(f"wrote {args.out / name}")
+
+
+def _folder(variant: str, args: DemoArguments) -> Path:
+    return args.out / f"{variant}_{args.steps}"
+
+
+def _train(variant: str, args: DemoArguments, progress: Progress) -> None:
+    """Run one variant in a process of its own, its log in the run's folder, its steps on screen."""
+    folder = _folder(variant, args)
+    metrics = folder / "metrics.jsonl"
+    task = progress.add_task(variant, total=args.steps, note="")
+    if _finished(metrics, args.steps):
+        progress.update(task, completed=args.steps, note="done before")
+        return
+    command = [
+        *(sys.executable, "-m", "mixit_titan", "train", str(shipped_configs()[f"debug_{variant}"])),
+        *("--dump_folder", str(folder)),
+        *("--training.steps", str(args.steps), "--training.global_batch_size", "16"),
+        *("--lr_scheduler.warmup_steps", str(min(40, args.steps))),
+        *("--validator.freq", str(args.steps), "--validator.steps", "-1"),
+        *("--checkpoint.interval", "100"),
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "train.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None:
+                _show(progress, task, metrics)
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            process.wait()  # the terminal sent the signal to it as well
+            raise
+    if process.returncode != 0:
+        raise ConfigError(f"training {variant} ended with code {process.returncode}: see {log}")
+    _show(progress, task, metrics)
+
+
+def _show(progress: Progress, task: Any, metrics: Path) -> None:
+    steps = [line for line in read_metrics(metrics) if "loss" in line]
+    if steps:
+        last = steps[-1]
+        note = f"loss {last['loss']:.3f}  {last['tokens_per_s']:,.0f} tokens/s"
+        progress.update(task, completed=last["step"], note=note)
+
+
+def _finished(metrics: Path, steps: int) -> bool:
+    return any(
+        line["step"] == steps and "validation_loss" in line for line in read_metrics(metrics)
+    )
+
+
+def _summary(variant: str, args: DemoArguments) -> dict[str, Any]:
+    from mixit_titan.model.accounting import report
+    from mixit_titan.run_config import load_run
+
+    lines = read_metrics(_folder(variant, args) / "metrics.jsonl")
+    training = [line for line in lines if "loss" in line]
+    validation = [line for line in lines if "validation_loss" in line][-1]
+    run = load_run(str(shipped_configs()[f"debug_{variant}"]), [], world_size=1)
+    counts = report(
+        run.model_spec.model, seq_len=run.training.seq_len, ranks=1, mixing_dtype="float32"
+    )
+    return {
+        "variant": variant,
+        "steps": args.steps,
+        "validation_loss": validation["validation_loss"],
+        "perplexity": validation["perplexity"],
+        "trainable_params": counts["trainable_params"],
+        "share_trained": counts["share_trained"],
+        "tokens_per_s": statistics.median(line["tokens_per_s"] for line in training[1:]),
+        "training_loss": [[line["step"], line["loss"]] for line in training],
+    }
+
+
+COLUMNS = ("variant", "validation loss", "perplexity", "trained", "tokens/s", "to standard")
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["variant"],
+        f"{row['validation_loss']:.3f}",
+        f"{row['perplexity']:.2f}",
+        f"{row['share_trained']:.0%}",
+        f"{row['tokens_per_s']:,.0f}",
+        f"{row['ratio']:.2f}x",
+    ]
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="Five variants, the same data and steps (perplexity per byte)")
+    for n, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if n == 0 else "right")
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _write(args: DemoArguments, rows: list[dict[str, Any]]) -> None:
+    lines = [
+        "| " + " | ".join(COLUMNS) + " |",
+        "|---" + "|---:" * (len(COLUMNS) - 1) + "|",
+        *("| " + " | ".join(_cells(row)) + " |" for row in rows),
+    ]
+    _write_text(args.out / "demo.md", "\n".join(lines) + "\n")
+    _write_text(args.out / "demo.json", json.dumps({"variants": rows}, indent=2) + "\n")
+    _plot(rows, args.out / "demo.png")
+
+
+def _plot(rows: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5))
+    axes = figure.subplots()
+    for row in rows:
+        steps, losses = zip(*row["training_loss"], strict=True)
+        axes.plot(steps, losses, label=row["variant"], color=COLORS[row["variant"]])
+    axes.set_xlabel("step")
+    axes.set_ylabel("training loss (nats per byte)")
+    axes.set_title("Five variants on the Python standard library's sources")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    save_figure(figure, path)
+
+
+def _write_text(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text)
+    part.replace(path)
