@@ -56,7 +56,7 @@ def train(arguments: list[str]) -> None:
 class TrainArguments:
     """Train with torchtitan's Trainer. Any key of the file can be overridden on the command line.
 
-    Example: mixit-titan train train_configs/debug_mixit.toml --training.steps 20 --dump_folder runs/a
+    Example: mixit-titan train train_configs/debug_mixit.toml --training.steps 20
     """
 
     config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
@@ -132,7 +132,8 @@ def _params_text(counts: dict) -> str:
     return "\n".join(
         [
             f"{counts['variant']}, flavour {counts['flavor']}, sequence {counts['seq_len']:,}",
-            f"  trained parameters   {counts['trainable_params']:,} ({counts['share_trained']:.1%})",
+            f"  trained parameters   {counts['trainable_params']:,} "
+            f"({counts['share_trained']:.1%})",
             f"  frozen parameters    {counts['frozen_params']:,}",
             f"  mixing elements      {counts['mixing_elements']:,}",
             f"  FLOPs per token      {flops['forward']:,} forward, {flops['backward']:,} backward",

@@ -83,9 +83,11 @@ class LossSection:
     logits are never whole in memory."""
 
 
-# Of a model section: what is not part of the shape.
 @dataclass(kw_only=True)
 class ModelSection:
+    """What is not part of the shape. Each field of Shape is a key of [model] too, and changes the
+    flavour's value."""
+
     variant: str | None = None
     mixer: str | None = None
     freeze: list[str] | None = None
@@ -95,14 +97,16 @@ class ModelSection:
 
 @dataclass(kw_only=True)
 class MixingSection:
+    """Each field of Recipe is a key of [model.mixing] too, and changes the recipe's value."""
+
     recipe: str = DEFAULT_RECIPE
     seed: int = 0
 
 
-_SECTIONS = (
-    "model data training optimizer lr_scheduler parallelism checkpoint activation_checkpoint "
-    "compile comm validator metrics profiler debug loss"
-).split()
+_SECTIONS = [
+    *("model", "data", "training", "optimizer", "lr_scheduler", "loss", "activation_checkpoint"),
+    *("compile", "parallelism", "checkpoint", "validator", "metrics", "profiler", "comm", "debug"),
+]
 
 
 def load_run(path: str, overrides: list[str], *, world_size: int) -> Trainer.Config:
@@ -114,17 +118,17 @@ def load_run(path: str, overrides: list[str], *, world_size: int) -> Trainer.Con
 
 def build_run(table: dict[str, Any], *, where: str, world_size: int = 1) -> Trainer.Config:
     for key in table:
-        if key not in (*_SECTIONS, "dump_folder", "device"):
-            raise unknown("key", key, [*_SECTIONS, "dump_folder", "device"], where=where)
+        if key not in (*_SECTIONS, *_names(RunSection)):
+            raise unknown("key", key, [*_SECTIONS, *_names(RunSection)], where=where)
+        if key in _SECTIONS and not isinstance(table[key], dict):
+            raise ConfigError(f"{key} in {where} is {table[key]!r}: it must be a section of keys")
 
     def section(cls: type, name: str, **options: Any) -> Any:
-        defaults = _defaults().get(name, {})
-        values = table.get(name, {})
-        merged = defaults | values if isinstance(values, dict) else values
-        return fill(cls, merged, section=name, where=where, **options)
+        values = _defaults(table).get(name, {}) | table.get(name, {})
+        return fill(cls, values, section=name, where=where, **options)
 
-    top = {k: v for k, v in table.items() if k in ("dump_folder", "device")}
-    run = fill(RunSection, top, section="run", where=where)
+    top = {key: value for key, value in table.items() if key not in _SECTIONS}
+    run = fill(RunSection, top, section="the top level", where=where)
     if run.device == "gpu" and not has_gpu():
         raise ConfigError(
             f'{where} is for GPUs (device = "gpu") and this machine has none: '
@@ -175,7 +179,7 @@ def build_run(table: dict[str, Any], *, where: str, world_size: int = 1) -> Trai
         raise ConfigError(f"{where}: {error}") from error
 
 
-def _defaults() -> dict[str, dict[str, Any]]:
+def _defaults(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Where ours differ from torchtitan's, and why."""
     cpu = not has_gpu()
     return {
@@ -189,6 +193,10 @@ def _defaults() -> dict[str, dict[str, Any]]:
         # recompilation may take longer.
         "comm": {"train_timeout_seconds": 1800, "init_timeout_seconds": 1800 if cpu else 300}
         | ({"trace_buf_size": 0} if cpu else {}),
+        # torchtitan's default; it warns about it where there is no such path.
+        "checkpoint": {
+            "initial_load_model_only": bool(table.get("checkpoint", {}).get("initial_load_path"))
+        },
         # Weights and runs are reproducible unless a seed says otherwise.
         "debug": {"seed": 0, "save_config_file": "config.json", "enable_structured_logging": False},
     }
@@ -197,54 +205,39 @@ def _defaults() -> dict[str, dict[str, Any]]:
 def _model(
     table: dict[str, Any], training: dict[str, Any], where: str
 ) -> tuple[str, MixitLlama.Config]:
-    if not isinstance(table, dict):
-        raise ConfigError(f"model in {where} is {table!r}: it must be a section of keys")
-    shape_keys = {f.name for f in dataclasses.fields(Shape)}
-    shape_table = {k: v for k, v in table.items() if k in shape_keys}
-    rest = {k: v for k, v in table.items() if k not in shape_keys | {"mixing"}}
-    for key in rest:
-        allowed = [
-            *(f.name for f in dataclasses.fields(ModelSection)),
-            "mixing",
-            *sorted(shape_keys),
-        ]
-        if key not in allowed:
-            raise unknown("key", f"model.{key}", [f"model.{k}" for k in allowed], where=where)
-    section = fill(ModelSection, rest, section="model", where=where)
+    shape_keys = _names(Shape)
+    section = fill(
+        ModelSection, table, section="model", where=where, others=[*shape_keys, "mixing"]
+    )
     variant = find_variant(section.variant, section.mixer, section.freeze)
     base = dataclasses.asdict(find_flavor(section.flavor))
     if "seq_len" in training:
         base["seq_len"] = training["seq_len"]
-    shape = fill(Shape, base | shape_table, section="model", where=where)
+    base |= {key: value for key, value in table.items() if key in shape_keys}
+    shape = fill(Shape, base, section="model", where=where)
     recipe, seed = _mixing(table.get("mixing"), variant, where)
     config = llama_config(shape, variant, recipe, mixing_seed=seed, attention=section.attention)
     return section.flavor, config
 
 
 def _mixing(table: dict[str, Any] | None, variant: Variant, where: str) -> tuple[Recipe, int]:
-    if table is None:
-        return (find_recipe(DEFAULT_RECIPE) if variant.mixer == "mixing" else Recipe()), 0
     if variant.mixer != "mixing":
-        raise ConfigError(
-            f"[model.mixing] in {where} is only for the mixing mixer, and the variant is "
-            f'{variant.name!r}: remove the section, or set model.variant = "mixit"'
-        )
-    own = [f.name for f in dataclasses.fields(MixingSection)]
-    knobs = [f.name for f in dataclasses.fields(Recipe)]
-    for key in table:
-        if key not in own + knobs:
-            allowed = [f"model.mixing.{k}" for k in own + knobs]
-            raise unknown("key", f"model.mixing.{key}", allowed, where=where)
-    section = fill(
-        MixingSection,
-        {k: v for k, v in table.items() if k in own},
-        section="model.mixing",
-        where=where,
-    )
-    changed = {k: v for k, v in table.items() if k in knobs}
+        if table is not None:
+            raise ConfigError(
+                f"[model.mixing] in {where} is only for the mixing mixer, and the variant is "
+                f'{variant.name!r}: remove the section, or set model.variant = "mixit"'
+            )
+        return Recipe(), 0
+    table = table or {}
+    knobs = _names(Recipe)
+    section = fill(MixingSection, table, section="model.mixing", where=where, others=knobs)
     base = find_recipe(section.recipe).as_dict()
-    recipe = fill(Recipe, base | changed, section="model.mixing", where=where)
-    return recipe, section.seed
+    base |= {key: value for key, value in table.items() if key in knobs}
+    return fill(Recipe, base, section="model.mixing", where=where), section.seed
+
+
+def _names(cls: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(cls)]
 
 
 def _set_batch(

@@ -3,7 +3,7 @@ the file and the nearest right spelling."""
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import tomli
 import typeguard
@@ -61,26 +61,24 @@ def fill(
     section: str,
     where: str,
     hidden: Iterable[str] = (),
+    others: Iterable[str] = (),
 ) -> T:
     """An instance of the dataclass `cls` from the keys of `table`.
 
-    `hidden` fields are set by the program, not by the file.
+    `hidden` fields are set by the program, not by the file. `others` are keys of the same section
+    that belong to another dataclass.
     """
     if not isinstance(table, dict):
         raise ConfigError(f"{section} in {where} is {table!r}: it must be a section of keys")
     hints = get_type_hints(cls)
-    allowed = [
-        f.name
-        for f in dataclasses.fields(cls)
-        if f.init and f.name not in hidden and not f.name.startswith("_")
-    ]
+    own = [f.name for f in dataclasses.fields(cls) if f.name not in hidden]
     values = {}
     for key, value in table.items():
-        if key not in allowed:
-            raise unknown(
-                "key", f"{section}.{key}", [f"{section}.{k}" for k in allowed], where=where
-            )
-        values[key] = _checked(value, hints[key], f"{section}.{key}", where)
+        if key in own:
+            values[key] = _checked(value, hints[key], f"{section}.{key}", where)
+        elif key not in others:
+            allowed = [f"{section}.{name}" for name in (*own, *others)]
+            raise unknown("key", f"{section}.{key}", allowed, where=where)
     try:
         return cls(**values)
     except ConfigError:
@@ -90,19 +88,17 @@ def fill(
 
 
 def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
-    hint_text = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
-    if isinstance(value, str) and typeguard_accepts([value], hint):
-        value = [value]  # `--model.freeze qk` for a list of one
-    # Python counts true as a number; a config does not.
-    misused_bool = (
-        isinstance(value, bool) and not typeguard_accepts("", hint) and ("bool" not in hint_text)
-    )
-    if misused_bool or not typeguard_accepts(value, hint):
-        raise ConfigError(f"{key} in {where} is {value!r}: expected {hint_text}")
+    if isinstance(value, str) and not _fits(value, hint) and _fits([value], hint):
+        return [value]  # `--model.freeze qk`: a list of one
+    if not _fits(value, hint):
+        expected = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+        raise ConfigError(f"{key} in {where} is {value!r}: expected {expected}")
     return value
 
 
-def typeguard_accepts(value: Any, hint: Any) -> bool:
+def _fits(value: Any, hint: Any) -> bool:
+    if isinstance(value, bool):  # which Python counts as a number, and a config does not
+        return bool in (hint, *get_args(hint))
     try:
         typeguard.check_type(value, hint)
     except typeguard.TypeCheckError:

@@ -29,7 +29,7 @@ class RowLoader(BaseDataLoader):
         infinite: bool = True
         """Start another epoch after the last row, in another order."""
         positions: bool = False
-        """Also give the positions 0..seq_len-1, which flex and varlen attention build masks from."""
+        """Also give the positions in a row, which flex and varlen attention build masks from."""
 
     def __init__(
         self,

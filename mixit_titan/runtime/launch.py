@@ -43,7 +43,7 @@ def local_ranks(nproc: int | None) -> int:
 
 
 def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> None:
-    """Run `run_rank` in this process for one rank; for more, `mixit-titan ARGUMENTS` under torchrun."""
+    """One rank: `run_rank` in this process. More: `mixit-titan ARGUMENTS` under torchrun."""
     if nproc == 1:
         os.environ |= {
             "RANK": "0",
