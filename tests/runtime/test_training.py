@@ -1,0 +1,116 @@
+"""The same run in other ways: the loss curve must not care."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.variants import VARIANTS
+from mixit_titan.run_config import load_run
+from mixit_titan.shipped import shipped_configs
+
+from .conftest import SMALL, STEPS, Runs
+
+
+def assert_same(ours: list[float], expected: list[float], tolerance: float) -> None:
+    assert len(ours) == len(expected) == STEPS
+    assert max(abs(a - b) for a, b in zip(ours, expected, strict=True)) < tolerance
+
+
+def test_every_variant_learns(runs: Runs) -> None:
+    for variant in VARIANTS:
+        losses = runs.losses(variant)
+        assert losses[-1] < losses[0] - 0.5, variant
+
+
+def test_two_ranks_give_the_losses_of_one(runs: Runs) -> None:
+    jobs = {f"{name}_2": (name, []) for name in VARIANTS}
+    plain = ["--parallelism.data_parallel_replicate_degree", "2"]
+    jobs |= {f"{name}_ddp": (name, plain) for name in ("mixit", "frozen_qk")}
+    runs.train(2, jobs)
+    for name, (variant, _) in jobs.items():
+        assert_same(runs.losses(name), runs.losses(variant), 1e-4)
+
+
+def test_hybrid_sharding_on_four_ranks(runs: Runs) -> None:
+    hybrid = ["--parallelism.data_parallel_replicate_degree", "2"]
+    runs.train(4, {f"{name}_4": (name, hybrid) for name in ("mixit", "frozen_mlp")})
+    for variant in ("mixit", "frozen_mlp"):
+        assert_same(runs.losses(f"{variant}_4"), runs.losses(variant), 1e-4)
+
+
+def test_activation_checkpointing_changes_nothing(runs: Runs) -> None:
+    jobs = {
+        f"{variant}_{mode}": (variant, ["--activation_checkpoint.mode", mode])
+        for variant in VARIANTS
+        for mode in ("selective", "full")
+    }
+    jobs["standard_chunks"] = ("standard", ["--loss.num_chunks", "4"])
+    runs.train(1, jobs)
+    for name, (variant, _) in jobs.items():
+        assert_same(runs.losses(name), runs.losses(variant), 1e-5)
+
+
+def test_compiled_and_eager_agree(runs: Runs) -> None:
+    compiled = ["--compile.enable"]
+    jobs = {f"{variant}_compiled": (variant, compiled) for variant in VARIANTS}
+    jobs["mixit_compiled_full"] = ("mixit", [*compiled, "--activation_checkpoint.mode", "full"])
+    runs.train(1, jobs)
+    runs.train(2, {"frozen_qk_compiled_2": ("frozen_qk", compiled)})
+    for variant in VARIANTS:
+        assert_same(runs.losses(f"{variant}_compiled"), runs.losses(variant), 1e-4)
+    assert_same(runs.losses("mixit_compiled_full"), runs.losses("mixit"), 1e-4)
+    assert_same(runs.losses("frozen_qk_compiled_2"), runs.losses("frozen_qk"), 1e-4)
+
+
+def test_a_resumed_run_gives_the_unbroken_curve(runs: Runs) -> None:
+    """Stopped at step 10 on two ranks, resumed on one: also past what was logged in vain."""
+    until_10 = ["--training.steps", "10", "--lr_scheduler.total_steps", str(STEPS)]
+    names = ("mixit", "frozen_qk")
+    runs.train(2, {f"{name}_resumed": (name, until_10) for name in names})
+    for name in names:
+        assert len(runs.losses(f"{name}_resumed")) == 10
+        with (runs.folder(f"{name}_resumed") / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 11, "loss": 99.0, "seconds": 1.0}\n{"step": 12, "lo')
+    runs.train(1, {f"{name}_resumed": (name, []) for name in names})
+    for name in names:
+        assert_same(runs.losses(f"{name}_resumed"), runs.losses(name), 1e-4)
+
+
+def test_frozen_weights_survive_the_spmd_types_backend(runs: Runs) -> None:
+    backend = ["--parallelism.spmd_backend", "spmd_types"]
+    names = ("frozen_qk", "random")
+    runs.train(1, {f"{name}_spmd": (name, backend) for name in names})
+    for name in names:
+        assert_same(runs.losses(f"{name}_spmd"), runs.losses(name), 1e-4)
+        _assert_only_trained_weights_moved(runs.folder(f"{name}_spmd"), name)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_frozen_weights_never_move_and_have_no_optimizer_state(runs: Runs, variant: str) -> None:
+    _assert_only_trained_weights_moved(runs.folder(variant), variant)
+
+
+def _assert_only_trained_weights_moved(folder: Path, variant: str) -> None:
+    config = load_run(str(shipped_configs()[f"debug_{variant}"]), SMALL, world_size=1)
+    described: MixitLlama.Config = config.model_spec.model
+    model = llama_config(described.shape, described.variant, described.recipe).build()
+    model.init_states()
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    checkpoint = str(folder / "checkpoint" / f"step-{STEPS}")
+    trained = {name: torch.empty_like(value) for name, value in start.items()}
+    dcp.load(trained, checkpoint_id=checkpoint, no_dist=True)
+    keys = dcp.FileSystemReader(checkpoint).read_metadata().state_dict_metadata.keys()
+    frozen_marks = {
+        "frozen_qk": (".wq.", ".wk."),
+        "frozen_mlp": (".feed_forward.",),
+        "random": ("layers.", "norm."),
+    }.get(variant, ())
+    for name, value in start.items():
+        frozen = any(mark in name for mark in frozen_marks)
+        assert torch.equal(value, trained[name]) == frozen, name
+        assert (f"optimizer.state.{name}.exp_avg" in keys) == (not frozen), name
+    assert not any("matrix" in key for key in keys)  # mixing matrices are not saved
