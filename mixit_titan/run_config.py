@@ -32,7 +32,7 @@ from mixit_titan.data.loader import RowLoader
 from mixit_titan.data.tokenizers import tokenizer_config
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.model.build import AttentionBackend, attention_backend, llama_config, model_spec
-from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.llama import MixitLlama, too_long
 from mixit_titan.model.recipes import Recipe, find_recipe
 from mixit_titan.model.shapes import Shape, find_flavor
 from mixit_titan.model.variants import Variant, find_variant
@@ -137,6 +137,8 @@ def build_run(table: dict[str, Any], *, where: str, world_size: int = 1) -> Trai
     training = section(TrainingConfig, "training")
     flavor, model = _model(table.get("model", {}), table.get("training", {}), where)
     training.seq_len = table.get("training", {}).get("seq_len", model.shape.seq_len)
+    if training.seq_len > model.max_seq_len:
+        raise too_long(training.seq_len, model.max_seq_len)
     parallelism = section(ParallelismConfig, "parallelism")
     _set_batch(training, parallelism, table.get("training", {}), world_size)
     _check_mixing_parallelism(model, parallelism)

@@ -3,7 +3,8 @@ the file and the nearest right spelling."""
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, TypeVar, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tomli
 import typeguard
@@ -91,9 +92,17 @@ def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
     if isinstance(value, str) and not _fits(value, hint) and _fits([value], hint):
         return [value]  # `--model.freeze qk`: a list of one
     if not _fits(value, hint):
-        expected = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
-        raise ConfigError(f"{key} in {where} is {value!r}: expected {expected}")
+        raise ConfigError(f"{key} in {where} is {value!r}: expected {_describe(hint)}")
     return value
+
+
+def _describe(hint: Any) -> str:
+    """`int`, `'none', 'selective', 'full'`, `float or 'plain'`"""
+    if get_origin(hint) is Literal:
+        return ", ".join(repr(value) for value in get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(_describe(h) for h in get_args(hint) if h is not NoneType)
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
 
 
 def _fits(value: Any, hint: Any) -> bool:

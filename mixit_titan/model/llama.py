@@ -189,7 +189,7 @@ class MixitLlama(Decoder):
                 set_llama3_sharding_config(self, enable_sp=parallelism.enable_sequence_parallel)
             else:
                 if config.training.seq_len > self.max_seq_len:
-                    raise _too_long(config.training.seq_len, self.max_seq_len)
+                    raise too_long(config.training.seq_len, self.max_seq_len)
                 for layer in self.layers:
                     inner = layer.attention.inner_attention
                     inner.dtype = config.training.mixed_precision_param
@@ -215,13 +215,13 @@ class MixitLlama(Decoder):
         attention_masks: AttentionMasksType | None = None,
     ) -> torch.Tensor:
         if tokens.shape[1] > self.config.max_seq_len:
-            raise _too_long(tokens.shape[1], self.config.max_seq_len)
+            raise too_long(tokens.shape[1], self.config.max_seq_len)
         if positions is not None and self.config.variant.mixer == "mixing":
             raise ValueError("the mixing mixer takes rows of one sequence each, without positions")
         return super().forward(tokens, positions, attention_masks)
 
 
-def _too_long(seq_len: int, longest: int) -> ConfigError:
+def too_long(seq_len: int, longest: int) -> ConfigError:
     return ConfigError(
         f"a sequence of {seq_len} tokens is longer than the model's {longest}: "
         "lower training.seq_len, or raise model.seq_len (which makes another model)"

@@ -41,16 +41,10 @@ class Recipe:
     base_layers: float = 4.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.std, str) and self.std not in ("width", "heads", "length"):
-            raise unknown("model.mixing.std", self.std, ["width", "heads", "length", "a number"])
         if isinstance(self.std, int | float) and self.std <= 0:
             raise ConfigError(f"model.mixing.std is {self.std}: it must be above 0")
-        if isinstance(self.residual, str) and self.residual != "plain":
-            raise unknown("model.mixing.residual", self.residual, ["plain", "a number"])
         if isinstance(self.residual, int | float) and not 0 <= self.residual <= 1:
             raise ConfigError(f"model.mixing.residual is {self.residual}: it must be in 0..1")
-        if self.activation not in ("silu", "leaky_relu"):
-            raise unknown("model.mixing.activation", self.activation, ["silu", "leaky_relu"])
 
     def residual_scales(self, layers: int) -> tuple[float, float]:
         """(skip, branch) of `skip * x + branch * f(x)`."""

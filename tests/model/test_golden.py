@@ -23,6 +23,7 @@ from mixit_titan.model.variants import VARIANTS
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("MIXIT_TITAN_GOLDEN", ROOT / ".." / "shared" / "golden"))
 FILES = sorted(FOLDER.glob("*.npz"))
+MIXING_FILES = [file for file in FILES if file.stem.startswith("mixing_")]
 
 pytestmark = pytest.mark.skipif(not FILES, reason=f"no golden files in {FOLDER}")
 
@@ -127,10 +128,9 @@ def test_outputs_loss_and_gradients(golden: dict) -> None:
     assert frozen == {name for name, p in model.named_parameters() if not p.requires_grad}
 
 
+@pytest.mark.parametrize("golden", MIXING_FILES, ids=lambda path: path.stem, indirect=True)
 def test_matrix_from_their_noise(golden: dict) -> None:
     config = json.loads(str(golden["config_json"]))
-    if config["variant"] != "mixing":
-        pytest.skip("no mixing matrix in this file")
     for layer in range(config["n_layers"]):
         noise = torch.from_numpy(golden[f"mixing_noise/{layer}"])
         theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
@@ -139,10 +139,9 @@ def test_matrix_from_their_noise(golden: dict) -> None:
             torch.testing.assert_close(ours, theirs[head], atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("golden", MIXING_FILES, ids=lambda path: path.stem, indirect=True)
 def test_sink_head(golden: dict) -> None:
     config = json.loads(str(golden["config_json"]))
-    if config["variant"] != "mixing":
-        pytest.skip("no mixing matrix in this file")
     spec = MatrixSpec(
         seed=0, length=config["seq_len"], std_low=1, std_high=1, identity=True, sink_head=True
     )

@@ -1,0 +1,122 @@
+"""What only a GPU can show. Runs by itself in `make test` on a machine that has one."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from mixit_titan.kernels.mixing import draw_words, mixing_matrix
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.recipes import RECIPES
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.variants import VARIANTS
+from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.shipped import shipped_configs
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+SHAPE = Shape(width=128, layers=2, heads=2, hidden=256, vocab=320, seq_len=256, embedding_std=1.0)
+GPUS = torch.cuda.device_count()
+
+
+def losses(folder: Path, variant: str, *overrides: str, native: bool = False) -> list[float]:
+    """Losses of 20 steps on all GPUs, by our command or by torchtitan's own entry point."""
+    config = shipped_configs()[f"debug_{variant}"]
+    settings = ["--dump_folder", str(folder), "--training.steps", "20", "--metrics.log_freq", "1"]
+    if native:
+        run = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={GPUS}", "-m"]
+        run += ["torchtitan.train", "--module", "mixit_titan", "--config", config.stem]
+    else:
+        run = ["-m", "mixit_titan", "train", str(config)]
+    done = subprocess.run(
+        [sys.executable, *run, *settings, *overrides], capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+    return [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+
+
+def test_the_generator_gives_the_same_integers_as_on_a_cpu() -> None:
+    for here, there in zip(
+        draw_words(3, 1, 2, torch.arange(300), 300),
+        draw_words(3, 1, 2, torch.arange(300, device="cuda"), 300),
+        strict=True,
+    ):
+        assert torch.equal(here, there.cpu())
+    spec = RECIPES["official"].matrix_spec(0, SHAPE)
+    here, there = (mixing_matrix(spec, 0, range(2), device=d) for d in ("cpu", "cuda"))
+    torch.testing.assert_close(here, there.cpu(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_bf16_with_cuda_graphs_and_compile_follows_float32(tmp_path: Path, variant: str) -> None:
+    plain = [
+        "--training.mixed_precision_param",
+        "float32",
+        "--training.disable_cuda_graphs",
+        "true",
+    ]
+    expected = losses(tmp_path / "float32", variant, *plain)
+    graphs = losses(tmp_path / "bf16", variant)
+    compiled = losses(tmp_path / "compiled", variant, "--compile.enable", "true")
+    assert len(expected) == len(graphs) == len(compiled) == 20
+    assert max(abs(a - b) for a, b in zip(graphs, expected, strict=True)) < 0.05
+    assert max(abs(a - b) for a, b in zip(compiled, expected, strict=True)) < 0.05
+
+
+@pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+def test_ranks_over_nccl_give_the_losses_of_one(tmp_path: Path) -> None:
+    exact = [
+        "--training.mixed_precision_param",
+        "float32",
+        "--training.disable_cuda_graphs",
+        "true",
+    ]
+    one = losses(tmp_path / "one", "mixit", *exact, "--nproc", "1")
+    two = losses(tmp_path / "two", "mixit", *exact, "--nproc", "2")
+    assert max(abs(a - b) for a, b in zip(one, two, strict=True)) < 1e-3
+
+
+@pytest.mark.parametrize("variant", ["mixit", "frozen_qk"])
+def test_torchtitans_own_entry_point(tmp_path: Path, variant: str) -> None:
+    values = losses(tmp_path / "run", variant, native=True)
+    assert values[-1] < values[0] - 0.5
+
+
+def test_flex_attention_keeps_documents_apart_and_agrees_with_sdpa() -> None:
+    models = {}
+    for backend in ("flex", "sdpa"):
+        config = llama_config(SHAPE, VARIANTS["standard"], attention=backend)
+        with torch.device("cuda"):
+            models[backend] = config.build()
+        models[backend].init_states()
+    tokens = torch.randint(0, 320, (2, 256), device="cuda")
+    whole = torch.arange(256, device="cuda").expand(2, -1).contiguous()
+    halves = torch.arange(128, device="cuda").repeat(2).expand(2, -1).contiguous()
+
+    def flex(ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        masks = models["flex"].get_attention_masks(positions)
+        with torch.no_grad():
+            return models["flex"](ids, positions, masks)
+
+    with torch.no_grad():
+        expected = models["sdpa"](tokens)
+    torch.testing.assert_close(flex(tokens, whole), expected, atol=2e-3, rtol=0)
+    changed = tokens.clone()
+    changed[:, 5] = (changed[:, 5] + 1) % 320
+    before, after = flex(tokens, halves), flex(changed, halves)
+    assert torch.equal(before[:, 128:], after[:, 128:])
+    assert not torch.equal(before[:, 5:128], after[:, 5:128])
+
+
+def test_a_grouped_model_trains_in_bf16() -> None:
+    shape = dataclasses.replace(SHAPE, heads=4, kv_heads=2, tied=True)
+    with torch.device("cuda"):
+        model = llama_config(shape, VARIANTS["standard"], attention="sdpa").build()
+    model.init_states()
+    model.to(torch.bfloat16)
+    loss = model(torch.randint(0, 320, (2, 64), device="cuda")).float().square().mean()
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())

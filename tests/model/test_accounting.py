@@ -1,0 +1,68 @@
+import pytest
+
+from mixit_titan.model.accounting import checkpoint_bytes, count, memory_per_rank, meta_model
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.shapes import FLAVORS, Shape
+from mixit_titan.model.variants import VARIANTS
+
+# Table 4 of the paper, exactly.
+TABLE4 = {"standard": 790400, "frozen_mlp": 394880, "frozen_qk": 724352, "mixit": 724736}
+
+
+def counts_of(variant: str, shape: Shape):  # noqa: ANN201
+    config = llama_config(shape, VARIANTS[variant])
+    return count(config, meta_model(config), shape.seq_len)
+
+
+@pytest.mark.parametrize(("variant", "expected"), TABLE4.items())
+def test_trainable_parameters_of_table_4(variant: str, expected: int) -> None:
+    assert counts_of(variant, FLAVORS["table4"]).trainable == expected
+
+
+def test_limits_of_the_throughput_ratios() -> None:
+    """Ratios of FLOPs worked out by hand for width 512, 12 layers, vocabulary 8192, length 256."""
+    shape = Shape(width=512, layers=12, heads=8, hidden=2048, vocab=8192, seq_len=256)
+    standard = counts_of("standard", shape).flops_per_token
+    for variant, limit in {"frozen_qk": 1.039, "frozen_mlp": 1.289, "mixit": 1.150}.items():
+        assert standard / counts_of(variant, shape).flops_per_token == pytest.approx(
+            limit, abs=1e-3
+        )
+
+
+def test_flops_of_one_layer_term_by_term() -> None:
+    n, h, v, m = 64, 192, 100, 32
+    shape = Shape(width=n, layers=1, heads=4, hidden=h, vocab=v, seq_len=m)
+    mlp, head = 3 * n * h, n * v
+    standard = counts_of("standard", shape)
+    assert standard.flops_forward == 2 * (4 * n * n + mlp + head) + 2 * m * n
+    assert standard.flops_backward == 4 * (4 * n * n + mlp + head) + 4 * m * n
+    random = counts_of("random", shape)
+    assert random.flops_backward == 2 * (4 * n * n + mlp) + 4 * head + 4 * m * n
+    mixit = counts_of("mixit", shape)
+    assert mixit.flops_forward == 2 * (2 * n * n + mlp + head) + m * n
+    assert mixit.flops_backward == 4 * (2 * n * n + mlp + head) + m * n
+    assert mixit.mixing_elements == 4 * m * m
+
+
+def test_memory_is_that_of_what_trains() -> None:
+    frozen = counts_of("frozen_mlp", FLAVORS["table4"])
+    memory = memory_per_rank(frozen, ranks=1, mixing_dtype="float32")
+    assert memory.weights == 4 * 790400
+    assert memory.gradients == 4 * 394880
+    assert memory.optimizer == 8 * 394880
+    assert checkpoint_bytes(frozen) == 4 * 790400 + 8 * 394880
+    mixit = counts_of("mixit", FLAVORS["8b"])
+    half = memory_per_rank(mixit, ranks=64, mixing_dtype="bfloat16")
+    assert half.mixing == 2 * 32 * 32 * 2048**2  # whole on every rank
+    assert half.optimizer == 8 * -(-mixit.trainable // 64)
+
+
+@pytest.mark.parametrize(
+    ("flavor", "millions"),
+    {"1b": 1235.8, "3b": 3212.7, "8b": 8030.3}.items(),
+)
+def test_sizes_of_the_flavours(flavor: str, millions: float) -> None:
+    """Llama 3.2 1B and 3B, Llama 3.1 8B have 1.2358, 3.2127 and 8.0303 billion parameters."""
+    assert counts_of("standard", FLAVORS[flavor]).trainable / 1e6 == pytest.approx(
+        millions, abs=0.1
+    )

@@ -1,0 +1,46 @@
+import hashlib
+
+import numpy as np
+import torch
+
+from mixit_titan.kernels.philox import normals, philox
+from mixit_titan.model.initialization import draw_normal
+
+from .conftest import build
+
+
+def test_an_element_is_a_word_of_its_own_counter() -> None:
+    name = "layers.3.attention.wo.weight"
+    drawn = draw_normal(11, name, torch.Size((300, 257)), torch.device("cpu")).flatten()
+    words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u4")
+    for element in (0, 1, 6, 77099):
+        counter = torch.tensor([element // 4])
+        block = normals(philox(11, counter, 0, int(words[0]), int(words[1])))
+        assert drawn[element] == block[element % 4][0]
+
+
+def test_weights_have_their_standard_deviation_and_no_two_are_alike() -> None:
+    model = build("standard")
+    weights = {name: p for name, p in model.named_parameters() if "norm" not in name}
+    for name, weight in weights.items():
+        expected = 1.0 if "tok_embeddings" in name else 0.02
+        assert abs(weight.std().item() / expected - 1) < 5 / np.sqrt(2 * weight.numel()), name
+    first = [
+        round(float(weight.detach().flatten()[0]) / weight.std().item(), 4)
+        for weight in weights.values()
+    ]
+    assert len(set(first)) == len(first)
+
+
+def test_weights_do_not_depend_on_the_global_generator_or_the_order() -> None:
+    torch.manual_seed(1)
+    first = build("frozen_qk")
+    torch.manual_seed(2)
+    second = build("standard")
+    for (name, a), b in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b), name
+    # Weights that two variants share by name are the same too.
+    mixing = build("mixit")
+    assert torch.equal(
+        mixing.layers["1"].feed_forward.w1.weight, first.layers["1"].feed_forward.w1.weight
+    )

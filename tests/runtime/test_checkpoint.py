@@ -1,0 +1,59 @@
+"""A checkpoint is loaded by the model that wrote it, and by no other."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.cli import main
+from mixit_titan.runtime.checkpoint import read_identity
+from mixit_titan.shipped import shipped_configs
+
+from .conftest import SMALL, Runs
+
+OTHER = {
+    "mixit": {
+        "--model.mixing.seed 1": "model.mixing.seed is 0 there and 1 here",
+        "--model.mixing.recipe official": "model.mixing.std is 'width' there and 'heads' here",
+        "--model.variant standard": "mixer is 'mixing' there and 'attention' here",
+    },
+    "frozen_qk": {
+        "--model.variant frozen_mlp": r"frozen is \['qk'\] there and \['mlp'\] here",
+        "--model.layers 3": "model.layers is 2 there and 3 here",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("variant", "override", "message"),
+    [(v, o, m) for v, cases in OTHER.items() for o, m in cases.items()],
+)
+def test_a_checkpoint_of_another_model_is_refused(
+    runs: Runs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture,
+    variant: str,
+    override: str,
+    message: str,
+) -> None:
+    shutil.copytree(runs.folder(variant), tmp_path / "run")
+    arguments = [str(shipped_configs()[f"debug_{variant}"]), *SMALL, "--training.steps", "30"]
+    arguments += ["--dump_folder", str(tmp_path / "run"), *override.split()]
+    monkeypatch.setattr("sys.argv", ["mixit-titan", "train", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    error = capfd.readouterr().err
+    assert "Traceback" not in error
+    lines = [line for line in error.splitlines() if line.startswith("mixit-titan: ")]
+    assert len(lines) == 1
+    assert re.search(message, lines[0]), lines[0]
+
+
+def test_the_identity_says_what_the_matrices_are(runs: Runs) -> None:
+    saved = read_identity(str(runs.folder("mixit") / "checkpoint" / "step-20"))
+    assert saved["mixer"] == "mixing" and saved["model.mixing.seed"] == 0
+    assert len(saved["fingerprint"]) == 16
+    assert "fingerprint" not in read_identity(str(runs.folder("random") / "checkpoint" / "step-20"))

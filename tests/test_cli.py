@@ -1,0 +1,156 @@
+"""The commands as a user types them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.cli import main
+from mixit_titan.model.variants import VARIANTS
+from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.shipped import shipped_configs
+
+MIXIT = str(shipped_configs()["debug_mixit"])
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["mixit-titan", *arguments])
+    main()
+
+
+@pytest.mark.parametrize(
+    ("variant", "trainable"),
+    {"standard": 790400, "frozen_mlp": 394880, "frozen_qk": 724352, "mixit": 724736}.items(),
+)
+def test_params_prints_table_4(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    variant: str,
+    trainable: int,
+) -> None:
+    call(monkeypatch, "params", "--flavor", "table4", "--variant", variant, "--json")
+    assert json.loads(capsys.readouterr().out)["trainable_params"] == trainable
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    {
+        "trian x.toml": "unknown command 'trian': did you mean 'train'",
+        "params --variant mixti": "did you mean 'mixit'",
+        "params --flavor 9b": "unknown model.flavor '9b'",
+        "train nope.toml": "there is no config file 'nope.toml'",
+        f"train {MIXIT} --nproc 0": "--nproc is 0: it must be at least 1",
+        f"train {MIXIT} --nproc 3": "cannot be divided among 3 data-parallel ranks",
+        f"train {MIXIT} --model.varant mixit": "did you mean 'model.variant'",
+    }.items(),
+)
+def test_a_mistake_ends_with_one_sentence_and_code_2(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    arguments: str,
+    message: str,
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, *arguments.split())
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["train", "params", "demo"])
+def test_help_shows_an_example(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, command: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, command, "--help")
+    assert exit_.value.code == 0
+    assert f"Example: mixit-titan {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def start(folder: Path, *arguments: str, steps: int) -> subprocess.Popen:
+    overrides = ["--dump_folder", str(folder), "--training.steps", str(steps)]
+    overrides += ["--training.seq_len", "32", "--validator.freq", "4", "--metrics.log_freq", "1"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "mixit_titan", "train", MIXIT, *overrides, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_train_on_two_ranks_leaves_a_whole_run_folder(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(
+        run, "--nproc", "2", "--metrics.enable_wandb", "--metrics.enable_tensorboard", steps=8
+    )
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert "logging offline" in output
+    lines = read_metrics(run / "metrics.jsonl")
+    training = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in training] == list(range(1, 9))
+    assert {"grad_norm", "lr", "tokens", "tokens_per_s", "seconds"} <= training[0].keys()
+    assert training[-1]["tokens"] == 8 * 8 * 32
+    assert "mfu_percent" not in training[0]  # nobody knows this machine's peak
+    validation = [line for line in lines if "validation_loss" in line]
+    assert [line["step"] for line in validation] == [1, 4, 8]
+    assert json.loads((run / "config.json").read_text())["training"]["steps"] == 8
+    assert (run / "checkpoint" / "step-8" / ".metadata").is_file()
+    assert {file.name for file in (run / "logs").iterdir()} == {"rank_0.log", "rank_1.log"}
+    assert list(run.rglob("*.tfevents.*")) and list(run.rglob("offline-run-*"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(tmp_path: Path, ranks: int) -> None:
+    run = tmp_path / "run"
+    process = start(run, "--nproc", str(ranks), "--checkpoint.interval", "5", steps=100000)
+    deadline = time.time() + 120
+    while len(read_metrics(run / "metrics.jsonl")) < 20 and time.time() < deadline:
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    assert "Run the same command to go on" in output
+    saved = max(int(p.name[5:]) for p in (run / "checkpoint").iterdir())
+    assert saved >= 10
+    process = start(run, "--nproc", str(ranks), steps=saved + 3)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    steps = [line["step"] for line in read_metrics(run / "metrics.jsonl") if "loss" in line]
+    assert steps == list(range(1, saved + 4))
+
+
+def test_torchtitan_finds_the_runs_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from torchtitan.config import ConfigManager
+
+    manager = ConfigManager()
+    config, rest = manager._load_config(["--module", "mixit_titan", "--config", "debug_frozen_qk"])
+    assert config.model_spec.model.variant == VARIANTS["frozen_qk"] and rest == []
+    parsed = manager.parse_args(
+        ["--module", "mixit_titan", "--config", "debug_mixit", "--training.steps", "3"]
+    )
+    assert parsed.training.steps == 3
+    with pytest.raises(ValueError, match=r"mixit_160m_fineweb_edu.*standard_8b_fineweb_edu"):
+        manager._load_config(["--module", "mixit_titan", "--config", "mixit_160m_fineweb"])
+
+
+def test_srun_starts_one_rank_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixit_titan.runtime.launch import ranks_from_environment
+
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    assert ranks_from_environment() is None
+    slurm = {"STEP_ID": "0", "PROCID": "5", "LOCALID": "1", "STEP_NUM_TASKS": "8"}
+    for name, value in (slurm | {"JOB_ID": "123", "STEP_NODELIST": "node1"}).items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    assert ranks_from_environment() == 8
+    assert os.environ["RANK"] == "5" and os.environ["LOCAL_RANK"] == "1"
+    assert os.environ["MASTER_ADDR"] == "node1" and os.environ["MASTER_PORT"] == "20123"

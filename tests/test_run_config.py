@@ -1,0 +1,167 @@
+"""Every shipped file loads; every mistake is one sentence."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.run_config import load_run
+from mixit_titan.sections import apply_overrides
+from mixit_titan.shipped import shipped_configs
+
+DEBUG = str(shipped_configs()["debug_mixit"])
+STANDARD = str(shipped_configs()["debug_standard"])
+# What a file for GPUs names that this machine may not have.
+ANYWHERE = ["--device", "auto", "--data.path", "stdlib", "--data.tokenizer", "bytes"]
+RANKS = {"8b_fineweb_edu": [64], "1b_fineweb_edu": [8, 64], "410m_fineweb_edu": [1, 32]}
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_every_shipped_file_loads(name: str) -> None:
+    for ranks in RANKS.get(name, [1, 2, 8]):
+        run = load_run(str(shipped_configs()[name]), ANYWHERE, world_size=ranks)
+        batch = run.training.global_batch_size
+        assert batch % (run.training.local_batch_size * ranks) == 0
+        assert run.training.seq_len <= run.model_spec.model.shape.seq_len
+        assert run.checkpoint.enable and not run.checkpoint.last_save_model_only
+
+
+def test_the_papers_settings() -> None:
+    run = load_run(str(shipped_configs()["paper_fineweb_edu"]), ANYWHERE, world_size=8)
+    shape = run.model_spec.model.shape
+    assert (shape.layers, shape.width, shape.heads, shape.hidden) == (12, 512, 8, 2048)
+    assert (shape.vocab, run.training.seq_len, run.training.steps) == (128256, 256, 40000)
+    assert run.training.global_batch_size == 512
+    assert run.optimizer.param_groups[0].optimizer_kwargs["lr"] == 5e-4
+
+
+def test_overrides_of_every_kind() -> None:
+    table = {"training": {"steps": 1}}
+    apply_overrides(
+        table,
+        [
+            *("--training.steps", "7", "--compile.enable", "--model.freeze=qk,mlp"),
+            *("--optimizer.lr", "1e-3", "--model.variant", "mixit", "--data.path", "a b/c"),
+        ],
+    )
+    assert table == {
+        "training": {"steps": 7},
+        "compile": {"enable": True},
+        "model": {"freeze": ["qk", "mlp"], "variant": "mixit"},
+        "optimizer": {"lr": 1e-3},
+        "data": {"path": "a b/c"},
+    }
+
+
+def test_any_set_of_parts_can_be_frozen(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[model]\nmixer = "attention"\nfreeze = ["mlp", "qk"]\n')
+    run = load_run(str(file), [], world_size=1)
+    assert run.model_spec.model.variant.frozen == ("qk", "mlp")
+    run = load_run(str(file), ["--model.freeze", "norm"], world_size=1)
+    assert run.model_spec.model.variant.frozen == ("norm",)
+
+
+def test_recipes_and_their_knobs() -> None:
+    official = ["--model.mixing.recipe", "official"]
+    recipe = load_run(DEBUG, official, world_size=1).model_spec.model.recipe
+    assert recipe.sink_head and recipe.linear_scale and recipe.residual == 0.5
+    changed = [*official, "--model.mixing.residual", "plain", "--model.mixing.std", "0.25"]
+    recipe = load_run(DEBUG, changed, world_size=1).model_spec.model.recipe
+    assert recipe.residual == "plain" and recipe.std == 0.25 and recipe.sink_head
+
+
+def test_a_global_batch_is_divided_among_the_ranks() -> None:
+    assert load_run(DEBUG, [], world_size=1).training.local_batch_size == 8
+    assert load_run(DEBUG, [], world_size=4).training.local_batch_size == 2
+
+
+WRONG = {
+    "--training.step 5": "unknown key 'training.step' in .*: did you mean 'training.steps'",
+    "--trainig.steps 5": "unknown key 'trainig' in .*: did you mean 'training'",
+    "--model.varient mixit": "did you mean 'model.variant'",
+    "--model.mixing.sead 1": "did you mean 'model.mixing.seed'",
+    "--training.steps many": "training.steps in .* is 'many': expected int",
+    "--training.steps 1.5": "training.steps in .* is 1.5: expected int",
+    "--training.steps true": "training.steps in .* is True: expected int",
+    "--compile.enable 3": "compile.enable in .* is 3: expected bool",
+    "--optimizer.lr fast": "optimizer.lr in .* is 'fast': expected float",
+    "--model.variant mixti": "unknown model.variant 'mixti': did you mean 'mixit'",
+    "--model.flavor 7b": "unknown model.flavor '7b': .*8b",
+    "--model.mixing.recipe papper": "unknown model.mixing.recipe 'papper': did you mean 'paper'",
+    "--model.mixing.std wide": "is 'wide': expected float or 'width', 'heads', 'length'",
+    "--model.heads 5": "model.heads = 5 does not divide model.width = 128",
+    "--model.layers 0": "model.layers is 0: it must be at least 1",
+    "--model.vocab 100": "'bytes' has 257 entries, more than model.vocab = 100",
+    "--data.path no/where": "data.path = 'no/where' does not exist",
+    "--data.tokenizer no/where": "data.tokenizer = 'no/where' is neither 'bytes' nor",
+    "--activation_checkpoint.mode some": "activation_checkpoint.mode in .* is 'some'",
+    "--loss.num_chunks 3": "loss.num_chunks = 3 in .* does not divide training.seq_len = 128",
+    "--checkpoint.interval 0": "Checkpoint interval needs to be at least 1",
+    "--training.seq_len 4096 --model.seq_len 128": "4096 tokens is longer than the model's 128",
+    "--parallelism.tensor_parallel_degree 2": "does not fit 1 rank",
+    "--training 5": "training in .* is 5: it must be a section",
+    "stray": "unexpected argument 'stray'",
+}
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG.items())
+def test_a_mistake_is_one_sentence(overrides: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        load_run(DEBUG, overrides.split(), world_size=1)
+    assert "\n" not in str(error.value)
+
+
+WRONG_ATTENTION = {
+    "--model.freeze qk": "either model.variant, or model.mixer and model.freeze, not both",
+    "--model.mixing.seed 1": "only for the mixing mixer",
+    "--model.kv_heads 3": "model.kv_heads = 3 does not divide model.heads = 4",
+}
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG_ATTENTION.items())
+def test_a_mistake_with_attention(overrides: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_run(STANDARD, overrides.split(), world_size=1)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    {
+        'mixer = "mixing"\nfreeze = ["qk"]': "the mixing mixer has no queries and keys",
+        'freeze = ["attention"]': "unknown part in model.freeze 'attention'",
+        'mixer = "conv"': "unknown model.mixer 'conv'",
+        'freeze = ["qk", "v", "o", "mlp", "norm", "embedding", "head"]': "nothing is left to train",
+        "width = 128\nwidth = 64": "is not valid TOML",
+    }.items(),
+)
+def test_a_wrong_model_section(tmp_path: Path, table: str, message: str) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(f"[model]\n{table}\n")
+    with pytest.raises(ConfigError, match=message):
+        load_run(str(file), [], world_size=1)
+
+
+def test_more_ranks_than_the_batch_allows() -> None:
+    with pytest.raises(ConfigError, match=r"global_batch_size = 8 cannot be divided among 3"):
+        load_run(DEBUG, [], world_size=3)
+    with pytest.raises(
+        ConfigError, match=r"8 is no multiple of training.local_batch_size = 8 times 2"
+    ):
+        load_run(DEBUG, ["--training.local_batch_size", "8"], world_size=2)
+
+
+def test_a_missing_file() -> None:
+    with pytest.raises(ConfigError, match=r"there is no config file 'nope.toml'"):
+        load_run("nope.toml", [], world_size=1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_config_for_gpus_on_a_machine_without() -> None:
+    with pytest.raises(
+        ConfigError, match=r'is for GPUs \(device = "gpu"\) and this machine has none'
+    ):
+        load_run(str(shipped_configs()["8b_fineweb_edu"]), [], world_size=1)
+    with pytest.raises(ConfigError, match=r"model.attention = 'flex' needs a GPU"):
+        load_run(STANDARD, ["--model.attention", "flex"], world_size=1)
