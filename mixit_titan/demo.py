@@ -28,12 +28,12 @@ from mixit_titan.shipped import shipped_configs
 class DemoArguments:
     """Train all five variants on this machine and compare them.
 
-    Example: mixit-titan demo --out runs/demo --steps 400
+    Example: mixit-titan demo --out runs/demo --steps 300
     """
 
     out: Path = Path("runs/demo")
     """Folder for the runs and their comparison."""
-    steps: int = 400
+    steps: int = 300
     """Training steps of each variant."""
 
 

@@ -5,6 +5,7 @@
 """
 
 import dataclasses
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -195,6 +196,8 @@ def _defaults(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
         # recompilation may take longer.
         "comm": {"train_timeout_seconds": 1800, "init_timeout_seconds": 1800 if cpu else 300}
         | ({"trace_buf_size": 0} if cpu else {}),
+        # Colours are for eyes, not for files.
+        "metrics": {"disable_color_printing": not sys.stdout.isatty()},
         # torchtitan's default; it warns about it where there is no such path.
         "checkpoint": {
             "initial_load_model_only": bool(table.get("checkpoint", {}).get("initial_load_path"))

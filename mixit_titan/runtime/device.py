@@ -8,6 +8,7 @@ torch 2.15, except for the last.
 
 import functools
 import math
+import os
 import resource
 from datetime import timedelta
 
@@ -30,6 +31,13 @@ def prepare_torchtitan() -> None:
 
 def has_gpu() -> bool:
     return utils.device_type != "cpu"
+
+
+def prepared_in_time() -> bool:
+    """False if torchtitan's own entry point imported it first, and it took "cuda" for granted."""
+    from torchtitan.distributed import parallel_dims
+
+    return parallel_dims.device_type == utils.device_type
 
 
 def _use_cpu() -> None:
@@ -79,6 +87,4 @@ class ProcessMemoryMonitor:
 
 
 def _physical_memory() -> int:
-    import os
-
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

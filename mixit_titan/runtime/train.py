@@ -1,5 +1,6 @@
 """One rank of a training run, from its config to its end."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -37,8 +38,6 @@ def train(config: Trainer.Config) -> None:
 
 def _log_to_screen_and_file(folder: Path) -> None:
     """torchtitan logs every rank to the screen; here rank 0 only, and each rank to its own file."""
-    import logging
-
     rank = int(os.environ["RANK"])
     init_logger()
     screen = logger.handlers[0]
