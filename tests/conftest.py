@@ -1,0 +1,13 @@
+import os
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """A run in this process sets RANK and its like; the next test must not inherit them."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
