@@ -5,11 +5,14 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
+from mixit_titan import __version__
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.model.shapes import FLAVORS, find_flavor
+from mixit_titan.model.variants import VARIANTS, find_variant
 
 
 def main() -> None:
@@ -20,8 +23,6 @@ def main() -> None:
         if name in ("-h", "--help"):
             print(_usage())
         elif name == "--version":
-            from mixit_titan import __version__
-
             print(__version__)
         elif name not in COMMANDS:
             raise unknown("command", name, COMMANDS)
@@ -68,10 +69,10 @@ class TrainArguments:
 def params(arguments: list[str]) -> None:
     from mixit_titan.model.accounting import report
     from mixit_titan.model.build import llama_config
-    from mixit_titan.model.shapes import find_flavor
-    from mixit_titan.model.variants import find_variant
 
     args = tyro.cli(ParamsArguments, prog="mixit-titan params", args=arguments)
+    if args.ranks < 1:
+        raise ConfigError(f"--ranks is {args.ranks}: it must be at least 1")
     shape = find_flavor(args.flavor)
     config = llama_config(shape, find_variant(args.variant), attention="sdpa")
     counts = report(
@@ -91,14 +92,12 @@ class ParamsArguments:
     Example: mixit-titan params --variant frozen_qk --flavor 160m --ranks 8
     """
 
-    variant: str = "standard"
-    """standard, frozen_qk, frozen_mlp, mixit or random."""
-    flavor: str = "debug"
-    """debug, table4, paper, 160m, 410m, 1b, 3b or 8b."""
+    variant: Annotated[str, tyro.conf.arg(help=", ".join(VARIANTS))] = "standard"
+    flavor: Annotated[str, tyro.conf.arg(help=", ".join(FLAVORS))] = "debug"
     ranks: int = 1
     """Ranks that share the memory by FSDP2."""
-    mixing_dtype: str = "bfloat16"
-    """What the mixing matrices are kept in: bfloat16 or float32."""
+    mixing_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """What the mixing matrices are kept in."""
     json: bool = False
     """One line of JSON instead of a table."""
 

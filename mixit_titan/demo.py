@@ -5,6 +5,7 @@ file says. A run that was interrupted goes on from its last checkpoint; a finish
 """
 
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from mixit_titan.atomic import write_text
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.plotting import COLORS, save_figure
@@ -39,7 +41,8 @@ class DemoArguments:
 
 def run_demo(args: DemoArguments) -> None:
     console = Console()
-    args.out.mkdir(parents=True, exist_ok=True)
+    if args.steps < 10:
+        raise ConfigError(f"--steps is {args.steps}: a comparison needs at least 10")
     with Progress(
         TextColumn("{task.description:<11}"),
         *Progress.get_default_columns()[1:3],
@@ -70,13 +73,15 @@ def _train(variant: str, args: DemoArguments, progress: Progress) -> None:
     """Run one variant in a process of its own, its log in the run's folder, its steps on screen."""
     folder = _folder(variant, args)
     metrics = folder / "metrics.jsonl"
+    if (folder / "checkpoint" / f"step-{args.steps}").exists() and not _finished(metrics, args):
+        shutil.rmtree(folder)  # stopped after its last step and before its last validation
     task = progress.add_task(variant, total=args.steps, note="")
-    if _finished(metrics, args.steps):
+    if _finished(metrics, args):
         progress.update(task, completed=args.steps, note="done before")
         return
     command = [
         *(sys.executable, "-m", "mixit_titan", "train", str(shipped_configs()[f"debug_{variant}"])),
-        *("--dump_folder", str(folder)),
+        *("--nproc", "1", "--dump_folder", str(folder)),
         *("--training.steps", str(args.steps), "--training.global_batch_size", "16"),
         *("--lr_scheduler.warmup_steps", str(min(40, args.steps))),
         *("--validator.freq", str(args.steps), "--validator.steps", "-1"),
@@ -93,7 +98,7 @@ def _train(variant: str, args: DemoArguments, progress: Progress) -> None:
         except KeyboardInterrupt:
             process.wait()  # the terminal sent the signal to it as well
             raise
-    if process.returncode != 0:
+    if process.returncode != 0 or not _finished(metrics, args):
         raise ConfigError(f"training {variant} ended with code {process.returncode}: see {log}")
     _show(progress, task, metrics)
 
@@ -106,9 +111,9 @@ def _show(progress: Progress, task: Any, metrics: Path) -> None:
         progress.update(task, completed=last["step"], note=note)
 
 
-def _finished(metrics: Path, steps: int) -> bool:
+def _finished(metrics: Path, args: DemoArguments) -> bool:
     return any(
-        line["step"] == steps and "validation_loss" in line for line in read_metrics(metrics)
+        line["step"] == args.steps and "validation_loss" in line for line in read_metrics(metrics)
     )
 
 
@@ -164,8 +169,8 @@ def _write(args: DemoArguments, rows: list[dict[str, Any]]) -> None:
         "|---" + "|---:" * (len(COLUMNS) - 1) + "|",
         *("| " + " | ".join(_cells(row)) + " |" for row in rows),
     ]
-    _write_text(args.out / "demo.md", "\n".join(lines) + "\n")
-    _write_text(args.out / "demo.json", json.dumps({"variants": rows}, indent=2) + "\n")
+    write_text(args.out / "demo.md", "\n".join(lines) + "\n")
+    write_text(args.out / "demo.json", json.dumps({"variants": rows}, indent=2) + "\n")
     _plot(rows, args.out / "demo.png")
 
 
@@ -183,9 +188,3 @@ def _plot(rows: list[dict[str, Any]], path: Path) -> None:
     axes.grid(alpha=0.3)
     axes.legend()
     save_figure(figure, path)
-
-
-def _write_text(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text)
-    part.replace(path)

@@ -14,6 +14,10 @@ from mixit_titan.errors import ConfigError, unknown
 T = TypeVar("T")
 
 
+class Text(str):
+    """A value from the command line, whose type is known only once its key is."""
+
+
 def read_toml(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
@@ -44,15 +48,7 @@ def apply_overrides(table: dict[str, Any], overrides: list[str]) -> None:
             target = target.setdefault(section, {})
             if not isinstance(target, dict):
                 raise ConfigError(f"--{key}: {section!r} is a value, not a section")
-        target[last] = _parse_value(text)
-
-
-def _parse_value(text: str) -> Any:
-    """A TOML value, a comma-separated list, or else the text itself."""
-    try:
-        return tomli.loads(f"value = {text}")["value"]
-    except tomli.TOMLDecodeError:
-        return text.split(",") if "," in text else text
+        target[last] = Text(text)
 
 
 def fill(
@@ -69,8 +65,6 @@ def fill(
     `hidden` fields are set by the program, not by the file. `others` are keys of the same section
     that belong to another dataclass.
     """
-    if not isinstance(table, dict):
-        raise ConfigError(f"{section} in {where} is {table!r}: it must be a section of keys")
     hints = get_type_hints(cls)
     own = [f.name for f in dataclasses.fields(cls) if f.name not in hidden]
     values = {}
@@ -89,20 +83,23 @@ def fill(
 
 
 def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
-    if isinstance(value, str) and not _fits(value, hint) and _fits([value], hint):
-        return [value]  # `--model.freeze qk`: a list of one
-    if not _fits(value, hint):
-        raise ConfigError(f"{key} in {where} is {value!r}: expected {_describe(hint)}")
-    return value
+    meanings = _meanings(value) if isinstance(value, Text) else [value]
+    for meaning in meanings:
+        if _fits(meaning, hint):
+            return meaning
+    raise ConfigError(f"{key} in {where} is {meanings[0]!r}: expected {_describe(hint)}")
 
 
-def _describe(hint: Any) -> str:
-    """`int`, `'none', 'selective', 'full'`, `float or 'plain'`"""
-    if get_origin(hint) is Literal:
-        return ", ".join(repr(value) for value in get_args(hint))
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(_describe(h) for h in get_args(hint) if h is not NoneType)
-    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+def _meanings(text: Text) -> list[Any]:
+    """What a word on the command line can stand for: a TOML value, a list, or itself."""
+    return [_parse(text), [_parse(part) for part in text.split(",")], str(text)]
+
+
+def _parse(text: str) -> Any:
+    try:
+        return tomli.loads(f"value = {text}")["value"]
+    except tomli.TOMLDecodeError:
+        return str(text)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -113,3 +110,12 @@ def _fits(value: Any, hint: Any) -> bool:
     except typeguard.TypeCheckError:
         return False
     return True
+
+
+def _describe(hint: Any) -> str:
+    """`int`, `'none', 'selective', 'full'`, `float or 'plain'`"""
+    if get_origin(hint) is Literal:
+        return ", ".join(repr(value) for value in get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(_describe(h) for h in get_args(hint) if h is not NoneType)
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)

@@ -3,6 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
+import mixit_titan  # noqa: F401  before torchtitan, as the package itself wants it
+
 
 @pytest.fixture(autouse=True)
 def same_environment() -> Iterator[None]:

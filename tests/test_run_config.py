@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mixit_titan.data.corpus import documents
 from mixit_titan.errors import ConfigError
 from mixit_titan.run_config import load_run
 from mixit_titan.sections import apply_overrides
@@ -46,11 +47,37 @@ def test_overrides_of_every_kind() -> None:
         ],
     )
     assert table == {
-        "training": {"steps": 7},
-        "compile": {"enable": True},
-        "model": {"freeze": ["qk", "mlp"], "variant": "mixit"},
-        "optimizer": {"lr": 1e-3},
+        "training": {"steps": "7"},
+        "compile": {"enable": "true"},
+        "model": {"freeze": "qk,mlp", "variant": "mixit"},
+        "optimizer": {"lr": "1e-3"},
         "data": {"path": "a b/c"},
+    }
+
+
+def test_a_word_takes_the_type_of_its_key() -> None:
+    words = ["--dump_folder", "2026-11-16", "--optimizer.betas", "0.8,0.9", "--compile.enable"]
+    run = load_run(STANDARD, [*words, "--training.max_norm", "2"], world_size=1)
+    assert run.dump_folder == "2026-11-16" and run.compile.enable is True
+    assert run.optimizer.param_groups[0].optimizer_kwargs["betas"] == (0.8, 0.9)
+    assert run.training.max_norm == 2
+
+
+def test_the_variants_of_a_file_have_folders_of_their_own() -> None:
+    paper = str(shipped_configs()["paper_fineweb_edu"])
+    assert load_run(DEBUG, [], world_size=1).dump_folder == "runs/debug_mixit"
+    assert load_run(paper, ANYWHERE, world_size=1).dump_folder == "runs/paper_fineweb_edu_mixit"
+
+
+def test_a_small_folder_has_both_splits(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a" * 1000)
+    with pytest.raises(ConfigError, match=r"fewer than two .txt files"):
+        load_run(DEBUG, ["--data.path", str(tmp_path)], world_size=1)
+    (tmp_path / "b.txt").write_text("b" * 1000)
+    load_run(DEBUG, ["--data.path", str(tmp_path)], world_size=1)
+    assert {*documents(str(tmp_path), "train"), *documents(str(tmp_path), "validation")} == {
+        "a" * 1000,
+        "b" * 1000,
     }
 
 
@@ -97,11 +124,21 @@ WRONG = {
     "--data.path no/where": "data.path = 'no/where' does not exist",
     "--data.tokenizer no/where": "data.tokenizer = 'no/where' is neither 'bytes' nor",
     "--activation_checkpoint.mode some": "activation_checkpoint.mode in .* is 'some'",
-    "--loss.num_chunks 3": "loss.num_chunks = 3 in .* does not divide training.seq_len = 128",
+    "--loss.num_chunks 3": "loss.num_chunks = 3 does not divide training.seq_len = 128",
     "--checkpoint.interval 0": "Checkpoint interval needs to be at least 1",
-    "--training.seq_len 4096 --model.seq_len 128": "4096 tokens is longer than the model's 128",
+    "--training.seq_len 4096": "4096 tokens is longer than the model's 128",
     "--parallelism.tensor_parallel_degree 2": "does not fit 1 rank",
-    "--training 5": "training in .* is 5: it must be a section",
+    "--training 5": "training in .* is '5': it must be a section",
+    "--training.local_batch_size 0": "training.local_batch_size is 0: it must be at least 1",
+    "--training.global_batch_size 0": "training.global_batch_size is 0: it must be at least 1",
+    "--metrics.log_freq 0": "metrics.log_freq is 0: it must be at least 1",
+    "--validator.freq 0": "validator.freq is 0: it must be at least 1",
+    "--loss.num_chunks -4": "loss.num_chunks = -4 does not divide",
+    "--optimizer.betas 0.9": "betas is .0.9.: it must be two numbers",
+    "--model.mixing.base_width -1": "base_width is -1: it must be above 0",
+    "--model.mixing 3": "model.mixing in .* is '3': it must be a section",
+    "--checkpoint.create_seed_checkpoint true": "unknown key 'checkpoint.create_seed_checkpoint'",
+    "--parallelism.spmd_backend spmd_types": "is not there yet for the mixing mixer",
     "stray": "unexpected argument 'stray'",
 }
 
@@ -116,6 +153,10 @@ def test_a_mistake_is_one_sentence(overrides: str, message: str) -> None:
 WRONG_ATTENTION = {
     "--model.freeze qk": "either model.variant, or model.mixer and model.freeze, not both",
     "--model.mixing.seed 1": "only for the mixing mixer",
+    "--parallelism.tensor_parallel_degree 8": "tensor_parallel_degree = 8 does not divide",
+    "--parallelism.pipeline_parallel_degree 2 --model.tied true": "cannot split a tied model",
+    "--parallelism.context_parallel_degree 2": "context parallelism needs model.attention",
+    "--model.heads 128": "is odd: rotary embeddings need an even head width",
     "--model.kv_heads 3": "model.kv_heads = 3 does not divide model.heads = 4",
 }
 
@@ -123,7 +164,7 @@ WRONG_ATTENTION = {
 @pytest.mark.parametrize(("overrides", "message"), WRONG_ATTENTION.items())
 def test_a_mistake_with_attention(overrides: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load_run(STANDARD, overrides.split(), world_size=1)
+        load_run(STANDARD, overrides.split(), world_size=8 if "parallelism" in overrides else 1)
 
 
 @pytest.mark.parametrize(

@@ -20,21 +20,30 @@ def documents(path: str, split: Split) -> Iterator[str]:
     In a folder a document is a file, and the hash of its name decides on its split, so that a split
     does not change when files are added. Of a single file the last part is for validation.
     """
-    root = corpus_root(path)
+    root = _root(path)
     if root.is_file():
         text = _read(root)
         cut = len(text) - len(text) // _HELD_OUT
         yield text[:cut] if split == "train" else text[cut:]
         return
-    chosen = [file for file in _files(path, root) if _split_of(file, root) == split]
-    if not chosen:
-        raise ConfigError(f"data.path = {path!r} has no files for the {split} split: add more")
-    for file in chosen:
-        yield _read(file)
+    files = _files(path, root)
+    held_out = _held_out(files, root)
+    for file in files:
+        if (file in held_out) == (split == "validation"):
+            yield _read(file)
 
 
-def corpus_root(path: str) -> Path:
-    """Where the corpus is, or an error that says that it is nowhere."""
+def check_corpus(path: str) -> None:
+    """Raise a ConfigError if there is nothing to train or to validate on."""
+    root = _root(path)
+    if root.is_dir() and len(_files(path, root)) < 2:
+        raise ConfigError(
+            f"data.path = {path!r} has fewer than two .txt files: one is for training and one for "
+            "validation at least; a single file can be named itself"
+        )
+
+
+def _root(path: str) -> Path:
     if path == STDLIB:
         return Path(sysconfig.get_path("stdlib"))
     if not Path(path).exists():
@@ -52,10 +61,15 @@ def _files(path: str, root: Path) -> list[Path]:
     return sorted(root.glob("*.py"))
 
 
-def _split_of(file: Path, root: Path) -> Split:
-    digest = hashlib.sha256(file.relative_to(root).as_posix().encode()).digest()
-    held_out = int.from_bytes(digest[:8], "big") % _HELD_OUT == 0
-    return "validation" if held_out else "train"
+def _held_out(files: list[Path], root: Path) -> set[Path]:
+    """The validation files: those whose name hashes low, and one at least."""
+
+    def score(file: Path) -> int:
+        digest = hashlib.sha256(file.relative_to(root).as_posix().encode()).digest()
+        return int.from_bytes(digest[:8], "big")
+
+    low = {file for file in files if score(file) < 2**64 // _HELD_OUT}
+    return low or {min(files, key=score)}
 
 
 def _read(file: Path) -> str:

@@ -5,6 +5,7 @@ the positions (n * ranks + rank) * b ..., so that a global batch is the same set
 number of ranks and any split into microbatches, and the state is one number: positions consumed.
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +16,14 @@ from torchtitan.components.dataloader import BaseDataLoader
 from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.components.tokenizer import BaseTokenizer
 
-from mixit_titan.data.corpus import Split, documents
+from mixit_titan.data.corpus import STDLIB, Split, documents
 from mixit_titan.errors import ConfigError
 
 
 class RowLoader(BaseDataLoader):
     @dataclass(kw_only=True, slots=True)
     class Config(BaseDataLoader.Config):
-        dataset_path: str | None = "stdlib"
+        dataset_path: str | None = STDLIB
         split: Split = "train"
         seed: int = 0
         """Of the order of the rows."""
@@ -89,6 +90,7 @@ class RowLoader(BaseDataLoader):
         self.consumed = state_dict["consumed"]
 
 
+@functools.lru_cache(maxsize=2)  # validation builds its loader anew each time
 def tokenize(path: str, split: Split, tokenizer: BaseTokenizer) -> np.ndarray:
     """All documents of a split in one array, each followed by the end-of-text token."""
     parts = []

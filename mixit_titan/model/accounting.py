@@ -27,6 +27,8 @@ _BYTES = {"float32": 4, "bfloat16": 2}
 class Counts:
     trainable: int
     frozen: int
+    saved: int
+    """Elements in a checkpoint: a tied weight is there under both of its names."""
     mixing_elements: int
     flops_forward: int
     flops_backward: int
@@ -80,7 +82,8 @@ def count(config: MixitLlama.Config, model: nn.Module, seq_len: int) -> Counts:
         forward += layers * 2 * m * n
         backward += layers * 4 * m * n
         elements = 0
-    return Counts(sizes[True], sizes[False], elements, forward, backward)
+    saved = sum(value.numel() for value in model.state_dict().values())
+    return Counts(sizes[True], sizes[False], saved, elements, forward, backward)
 
 
 def memory_per_rank(counts: Counts, *, ranks: int, mixing_dtype: str) -> Memory:
@@ -97,7 +100,7 @@ def memory_per_rank(counts: Counts, *, ranks: int, mixing_dtype: str) -> Memory:
 
 def checkpoint_bytes(counts: Counts) -> int:
     """A full checkpoint: weights, and two moments for what is trained, in float32."""
-    return 4 * (counts.trainable + counts.frozen) + 8 * counts.trainable
+    return 4 * counts.saved + 8 * counts.trainable
 
 
 def report(

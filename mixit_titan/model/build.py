@@ -165,6 +165,11 @@ def _mixer(
                 spec=recipe.matrix_spec(seed, shape), layer=layer, n_heads=shape.heads
             ),
         )
+    if shape.head_dim % 2:
+        raise ConfigError(
+            f"model.width / model.heads = {shape.head_dim} is odd: rotary embeddings need an even "
+            "head width, choose another number of heads"
+        )
     kv_heads = shape.kv_heads or shape.heads
     return GQAttention.Config(
         dim=shape.width,

@@ -1,7 +1,7 @@
 """What a checkpoint must agree on with the model that loads it.
 
-A mixing matrix is not saved. Its seed and recipe are, with a fingerprint of the numbers themselves,
-so that a change of the generator is noticed too.
+A mixing matrix is not saved. Its seed and recipe are, with a fingerprint of integers behind it, so
+that a change of the generator is noticed too.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ def identity(config: MixitLlama.Config) -> dict[str, Any]:
     }
     shape = {k: v for k, v in asdict(config.shape).items() if k not in _NOT_STRUCTURE}
     described |= {f"model.{key}": value for key, value in shape.items()}
-    described |= {f"model.mixing.{key}": value for key, value in config.recipe.as_dict().items()}
+    described |= {f"model.mixing.{key}": value for key, value in asdict(config.recipe).items()}
     if config.variant.mixer == "mixing":
         inner = config.layers[0].attention.inner_attention
         described["model.mixing.seed"] = config.mixing_seed

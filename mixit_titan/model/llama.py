@@ -7,14 +7,19 @@ Shapes: B batch, L length, D width, N heads, H head width.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torchtitan.config import TORCH_DTYPE_MAP
+from torchtitan.config.configs import ParallelismConfig, TrainingConfig
 from torchtitan.models.common import Embedding, Linear, TransformerBlock
-from torchtitan.models.common.attention import AttentionMasksType, BaseAttention
+from torchtitan.models.common.attention import (
+    AttentionMasksType,
+    BaseAttention,
+    ScaledDotProductAttention,
+)
 from torchtitan.models.common.decoder import Decoder
 from torchtitan.models.common.feed_forward import FeedForward
 from torchtitan.models.llama3.sharding import set_llama3_sharding_config
@@ -79,7 +84,11 @@ class PositionedEmbedding(Embedding):
 
 
 class RandomMixing(Module):
-    """out_i = sum over j <= i of A_ij v_j, with the fixed random A of one layer."""
+    """out_i = sum over j <= i of A_ij v_j, with the fixed random A of one layer.
+
+    The buffer holds A - I where the recipe adds the identity: in bfloat16 a 1 on the diagonal would
+    swallow the noise beside it.
+    """
 
     @dataclass(kw_only=True, slots=True)
     class Config(Module.Config):
@@ -100,10 +109,13 @@ class RandomMixing(Module):
         cfg = self.config
         device = buffer_device or self.matrix.device
         matrix = mixing_matrix(cfg.spec, cfg.layer, range(cfg.n_heads), device=device)
+        if cfg.spec.identity:
+            matrix.diagonal(dim1=1, dim2=2).sub_(1.0)
         self.matrix = matrix.to(TORCH_DTYPE_MAP[cfg.dtype])
 
     def forward(self, v_BLNH: torch.Tensor) -> torch.Tensor:
-        return causal_mix(self.matrix, v_BLNH)
+        mixed_BLNH = causal_mix(self.matrix, v_BLNH)
+        return v_BLNH + mixed_BLNH if self.config.spec.identity else mixed_BLNH
 
 
 class MixingAttention(BaseAttention):
@@ -171,7 +183,7 @@ class MixitLlama(Decoder):
         recipe: Recipe
         mixing_seed: int = 0
         """Seed of the mixing matrices."""
-        init_seed: int = field(default=0)
+        init_seed: int = 0
         """Seed of the initial weights; the trainer sets it from debug.seed."""
 
         @property
@@ -181,15 +193,23 @@ class MixitLlama(Decoder):
                 return inner.spec.length
             return self.layers[0].attention.rope.max_seq_len
 
+        def check_run(self, training: TrainingConfig, parallelism: ParallelismConfig) -> None:
+            """Refuse what the model cannot do."""
+            if training.seq_len > self.max_seq_len:
+                raise too_long(training.seq_len, self.max_seq_len)
+            if self.variant.mixer == "mixing":
+                _check_mixing(parallelism)
+            else:
+                _check_attention(self, parallelism)
+
         def update_from_config(self, *, config, **kwargs) -> None:  # noqa: ANN001, ANN003
             """Take what the model needs from the run: `config` is a Trainer.Config."""
-            parallelism = config.parallelism
+            self.check_run(config.training, config.parallelism)
             if self.variant.mixer == "attention":
                 Decoder.Config.update_from_config(self, config=config, **kwargs)
-                set_llama3_sharding_config(self, enable_sp=parallelism.enable_sequence_parallel)
+                sequence_parallel = config.parallelism.enable_sequence_parallel
+                set_llama3_sharding_config(self, enable_sp=sequence_parallel)
             else:
-                if config.training.seq_len > self.max_seq_len:
-                    raise too_long(config.training.seq_len, self.max_seq_len)
                 for layer in self.layers:
                     inner = layer.attention.inner_attention
                     inner.dtype = config.training.mixed_precision_param
@@ -219,6 +239,44 @@ class MixitLlama(Decoder):
         if positions is not None and self.config.variant.mixer == "mixing":
             raise ValueError("the mixing mixer takes rows of one sequence each, without positions")
         return super().forward(tokens, positions, attention_masks)
+
+
+def _check_mixing(parallelism: ParallelismConfig) -> None:
+    for key in ("tensor", "pipeline", "context"):
+        if getattr(parallelism, f"{key}_parallel_degree") > 1:
+            raise ConfigError(
+                f"parallelism.{key}_parallel_degree is not there yet for the mixing mixer: "
+                "use data parallelism (data_parallel_shard_degree, data_parallel_replicate_degree)"
+            )
+    if parallelism.spmd_backend != "partial_dtensor":
+        raise ConfigError(
+            f"parallelism.spmd_backend = {parallelism.spmd_backend!r} is not there yet for the "
+            "mixing mixer: use 'partial_dtensor'"
+        )
+
+
+def _check_attention(config: MixitLlama.Config, parallelism: ParallelismConfig) -> None:
+    shape, tensor = config.shape, parallelism.tensor_parallel_degree
+    if shape.heads % tensor or (shape.kv_heads or shape.heads) % tensor:
+        raise ConfigError(
+            f"parallelism.tensor_parallel_degree = {tensor} does not divide model.heads = "
+            f"{shape.heads} and model.kv_heads = {shape.kv_heads or shape.heads}"
+        )
+    if parallelism.pipeline_parallel_degree > 1 and shape.tied:
+        raise ConfigError("pipeline parallelism cannot split a tied model: set model.tied = false")
+    if parallelism.pipeline_parallel_degree > 1 and {"v", "o", "mlp"} <= set(config.variant.frozen):
+        raise ConfigError(
+            f"pipeline parallelism needs something to train on every stage, and "
+            f"{config.variant.name!r} has nothing in its layers: use data parallelism"
+        )
+    inner = config.layers[0].attention.inner_attention
+    if parallelism.context_parallel_degree > 1 and isinstance(
+        inner, ScaledDotProductAttention.Config
+    ):
+        raise ConfigError(
+            'context parallelism needs model.attention = "flex", and so a GPU: '
+            "set parallelism.context_parallel_degree = 1"
+        )
 
 
 def too_long(seq_len: int, longest: int) -> ConfigError:

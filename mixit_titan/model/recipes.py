@@ -4,7 +4,7 @@ Each knob can be set on its own. What depends on the knobs alone is computed her
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from mixit_titan.errors import ConfigError, unknown
@@ -43,6 +43,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if isinstance(self.std, int | float) and self.std <= 0:
             raise ConfigError(f"model.mixing.std is {self.std}: it must be above 0")
+        for key in ("base_width", "base_hidden", "base_layers"):
+            if getattr(self, key) <= 0:
+                raise ConfigError(f"model.mixing.{key} is {getattr(self, key)}: it must be above 0")
         if isinstance(self.residual, int | float) and not 0 <= self.residual <= 1:
             raise ConfigError(f"model.mixing.residual is {self.residual}: it must be in 0..1")
 
@@ -84,9 +87,6 @@ class Recipe:
             identity=self.identity and self.depth_alpha == 0,
             sink_head=self.sink_head,
         )
-
-    def as_dict(self) -> dict[str, float | str | bool]:
-        return asdict(self)
 
 
 RECIPES = {

@@ -24,6 +24,7 @@ class Shape:
     rope_theta: float = 10000.0
     init_std: float = 0.02
     embedding_std: float = 0.02
+    """Of the token and position embedding; a tied token embedding takes the head's init_std."""
     norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -34,11 +35,6 @@ class Shape:
             raise ConfigError(
                 f"model.heads = {self.heads} does not divide model.width = {self.width}: "
                 "choose a number of heads that does"
-            )
-        if self.head_dim % 2:
-            raise ConfigError(
-                f"model.width / model.heads = {self.head_dim} is odd: rotary embeddings need an "
-                "even head width, choose another number of heads"
             )
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
             raise ConfigError(

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from mixit_titan.errors import ConfigError, unknown
 
 Mixer = Literal["attention", "mixing"]
-MIXERS = ("attention", "mixing")
+MIXERS = get_args(Mixer)
 
 PARTS = {
     "qk": "query and key projections",

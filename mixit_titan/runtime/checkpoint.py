@@ -28,10 +28,12 @@ class IdentifiedCheckpointer(CheckpointManager):
     ) -> None:
         super().__init__(config, model_parts=model_parts, **kwargs)
         self.identity = identity(model_parts[0].config)
+        # Made once: asynchronous saves keep a pinned copy for each tensor that they have seen.
+        self._identity_bytes = _encode(self.identity)
 
     def dcp_save(self, state_dict: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("to_hf", False):
-            state_dict = {**state_dict, _KEY: _encode(self.identity)}
+            state_dict = {**state_dict, _KEY: self._identity_bytes}
         return super().dcp_save(state_dict, *args, **kwargs)
 
     def dcp_load(

@@ -1,15 +1,15 @@
 """Runs torchtitan 0.3.0 where it does not run by itself: without a GPU, and on torch 2.13.
 
-torchtitan decides on its device when `torchtitan.tools.utils` is imported, and other modules of it
-copy that decision, so all of this happens before anything else of torchtitan is imported: when
-`mixit_titan` is. Each patch says what it is for; none of them applies to a machine with a GPU and
-torch 2.15, except for the last.
+All of it happens when `mixit_titan` is imported. Each patch says what it is for; on a machine with
+a GPU that torchtitan knows and torch 2.15, none of them changes anything.
 """
 
 import functools
 import math
 import os
 import resource
+import sys
+from collections.abc import Callable
 from datetime import timedelta
 
 import torch
@@ -24,31 +24,29 @@ def prepare_torchtitan() -> None:
     if not hasattr(torch.distributed, "set_timeout"):
         # torch 2.13: the trainer calls it after the first step, and only the private name exists.
         torch.distributed.set_timeout = _set_timeout
-    # Any device: no MFU from a peak that nobody knows.
-    if not isinstance(utils.get_peak_flops, functools.partial):
-        utils.get_peak_flops = functools.partial(_known_peak_flops, utils.get_peak_flops)
+    # No MFU from a peak that nobody knows.
+    utils.get_peak_flops = functools.partial(_known_peak_flops, utils.get_peak_flops)
 
 
 def has_gpu() -> bool:
     return utils.device_type != "cpu"
 
 
-def prepared_in_time() -> bool:
-    """False if torchtitan's own entry point imported it first, and it took "cuda" for granted."""
-    from torchtitan.distributed import parallel_dims
-
-    return parallel_dims.device_type == utils.device_type
-
-
 def _use_cpu() -> None:
     """torchtitan falls back to "cuda" where there is no accelerator; say "cpu" instead."""
-    utils.device_type, utils.device_module = "cpu", torch.cpu
-    utils.get_local_device = lambda: torch.device("cpu")
-
-    # Imported only now: they copy the device from utils.
     from torchtitan.components import metrics
     from torchtitan.distributed import utils as dist_utils
 
+    device = {
+        "device_type": "cpu",
+        "device_module": torch.cpu,
+        "get_local_device": lambda: torch.device("cpu"),
+    }
+    # utils decides when it is imported, and other modules copy the decision.
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torchtitan."):
+            for attribute in device.keys() & vars(module).keys():
+                setattr(module, attribute, device[attribute])
     # The memory monitor asks CUDA.
     metrics.build_device_memory_monitor = ProcessMemoryMonitor
     # After the first step the trainer lowers the timeout of all groups, behind a barrier that takes
@@ -60,7 +58,7 @@ def _set_timeout(timeout: timedelta, group: torch.distributed.ProcessGroup | Non
     torch.distributed.distributed_c10d._set_pg_timeout(timeout, group)
 
 
-def _known_peak_flops(torchtitan_peak_flops: "functools.partial", device_name: str) -> float:
+def _known_peak_flops(torchtitan_peak_flops: Callable[[str], float], device_name: str) -> float:
     """torchtitan takes an A100's peak for a device that it does not know; we take none (NaN)."""
     if device_name == ProcessMemoryMonitor.device_name:
         return math.nan
@@ -74,17 +72,13 @@ class ProcessMemoryMonitor:
 
     device_name = "CPU"
 
-    def get_peak_stats(self) -> "tuple":
+    def get_peak_stats(self) -> tuple:
         from torchtitan.components.metrics import DeviceMemStats
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        total = _physical_memory()
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         gib, percent = peak / 2**30, 100 * peak / total
         return DeviceMemStats(gib, percent, gib, percent, 0, 0)
 
     def reset_peak_stats(self) -> None:
         """A process's peak cannot be reset: it is that of the whole run."""
-
-
-def _physical_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -21,8 +21,8 @@ def ranks_from_environment() -> int | None:
     """
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return int(os.environ["WORLD_SIZE"])
-    if "SLURM_STEP_ID" not in os.environ or "SLURM_PROCID" not in os.environ:
-        return None
+    if "SLURM_STEP_ID" not in os.environ or os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1":
+        return None  # also in a shell that srun opened
     job = int(os.environ["SLURM_JOB_ID"])
     os.environ["RANK"] = os.environ["SLURM_PROCID"]
     os.environ["LOCAL_RANK"] = os.environ["SLURM_LOCALID"]

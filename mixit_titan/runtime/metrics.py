@@ -19,6 +19,8 @@ from torchtitan.components.metrics import (
 from torchtitan.distributed import ParallelDims
 from torchtitan.tools.logging import logger
 
+from mixit_titan.atomic import write_text
+
 
 class JsonLinesLogger(BaseLogger):
     """One line a logged step, one line a validation; appended, so that nothing is lost."""
@@ -65,10 +67,7 @@ class JsonLinesLogger(BaseLogger):
         kept = [line for line in read_metrics(self.path) if line["step"] < step]
         if kept:
             self.seconds_before = kept[-1]["seconds"]
-        part = self.path.with_suffix(".part")
-        part.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        part.replace(self.path)
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -32,8 +32,8 @@ def train(config: Trainer.Config) -> None:
     finally:
         if trainer is not None:
             trainer.close()
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+    # After success only: with NCCL, a rank that failed alone would wait here for the others.
+    torch.distributed.destroy_process_group()
 
 
 def _log_to_screen_and_file(folder: Path) -> None:

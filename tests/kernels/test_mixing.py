@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -10,11 +12,7 @@ SHAPE = Shape(width=64, layers=3, heads=4, hidden=64, vocab=64, seq_len=200)
 
 
 def spec(recipe: Recipe, seed: int = 0, seq_len: int = 200) -> MatrixSpec:
-    return recipe.matrix_spec(seed, Shape(**{**vars_of(SHAPE), "seq_len": seq_len}))
-
-
-def vars_of(shape: Shape) -> dict:
-    return {key: getattr(shape, key) for key in shape.__dataclass_fields__}
+    return recipe.matrix_spec(seed, dataclasses.replace(SHAPE, seq_len=seq_len))
 
 
 @pytest.mark.parametrize("name", RECIPES)

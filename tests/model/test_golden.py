@@ -93,8 +93,12 @@ def golden_model(golden: dict, config: dict) -> MixitLlama:
     for layer, block in enumerate(model.layers.values()):
         if mixing:
             theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
-            assert block.attention.inner_attention.matrix.shape == theirs.shape
-            block.attention.inner_attention.matrix = theirs
+            inner = block.attention.inner_attention
+            assert inner.matrix.shape == theirs.shape
+            # The buffer is without the identity, which the forward adds.
+            inner.matrix = (
+                theirs - torch.eye(len(theirs[0])) if inner.config.spec.identity else theirs
+            )
     freeze(model, variant)
     return model
 

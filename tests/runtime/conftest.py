@@ -14,7 +14,7 @@ from mixit_titan.shipped import shipped_configs
 STEPS = 20
 SMALL = [
     *("--model.width", "32", "--model.layers", "2", "--model.hidden", "64"),
-    *("--model.vocab", "320", "--training.seq_len", "32", "--training.global_batch_size", "8"),
+    *("--model.vocab", "320", "--model.seq_len", "32", "--training.global_batch_size", "8"),
     *("--training.steps", str(STEPS), "--metrics.log_freq", "1", "--validator.enable", "false"),
     *("--lr_scheduler.warmup_steps", "5"),
 ]

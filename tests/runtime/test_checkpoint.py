@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from mixit_titan.cli import main
 from mixit_titan.runtime.checkpoint import read_identity
@@ -42,8 +43,11 @@ def test_a_checkpoint_of_another_model_is_refused(
     arguments = [str(shipped_configs()[f"debug_{variant}"]), *SMALL, "--training.steps", "30"]
     arguments += ["--dump_folder", str(tmp_path / "run"), *override.split()]
     monkeypatch.setattr("sys.argv", ["mixit-titan", "train", *arguments])
-    with pytest.raises(SystemExit) as exit_:
-        main()
+    try:
+        with pytest.raises(SystemExit) as exit_:
+            main()
+    finally:
+        torch.distributed.destroy_process_group()
     assert exit_.value.code == 2
     error = capfd.readouterr().err
     assert "Traceback" not in error

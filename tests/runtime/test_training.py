@@ -1,5 +1,7 @@
 """The same run in other ways: the loss curve must not care."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from mixit_titan.model.build import llama_config
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.run_config import load_run
+from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.shipped import shipped_configs
 
 from .conftest import SMALL, STEPS, Runs
@@ -66,10 +69,43 @@ def test_compiled_and_eager_agree(runs: Runs) -> None:
     assert_same(runs.losses("frozen_qk_compiled_2"), runs.losses("frozen_qk"), 1e-4)
 
 
+def test_the_settings_of_the_large_configs_together(runs: Runs) -> None:
+    """Tied, in chunks, compiled, selective checkpointing, validation, asynchronous saves."""
+    plain = ["--model.tied", "true", "--validator.enable", "true"]
+    large = [*plain, "--loss.num_chunks", "4", "--compile.enable"]
+    large += ["--activation_checkpoint.mode", "selective", "--checkpoint.interval", "5"]
+    large += ["--checkpoint.async_mode", "async"]
+    runs.train(1, {"plain": ("frozen_qk", plain)})
+    runs.train(2, {"large": ("frozen_qk", large)})
+    expected, ours = (read_metrics(runs.folder(n) / "metrics.jsonl") for n in ("plain", "large"))
+    key = {"loss", "validation_loss"}
+    assert len(ours) == len(expected) == STEPS + 1
+    for a, b in zip(expected, ours, strict=True):
+        (name,) = key & a.keys()
+        assert a["step"] == b["step"] and abs(a[name] - b[name]) < 1e-4
+    assert (runs.folder("large") / "checkpoint" / "step-15" / ".metadata").is_file()
+
+
+def test_torchtitans_own_entry_point(runs: Runs) -> None:
+    """`-m torchtitan.train` imports torchtitan before us, and takes "cuda" for granted."""
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1"]
+    command += ["-m", "torchtitan.train", "--module", "mixit_titan", "--config", "debug_mixit"]
+    settings = ["--dump_folder", str(runs.folder("native")), "--training.steps", "5"]
+    done = subprocess.run(
+        [sys.executable, *command, *settings, "--metrics.log_freq", "1"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    lines = read_metrics(runs.folder("native") / "metrics.jsonl")
+    assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4, 5]
+
+
 def test_a_resumed_run_gives_the_unbroken_curve(runs: Runs) -> None:
     """Stopped at step 10 on two ranks, resumed on one: also past what was logged in vain."""
     until_10 = ["--training.steps", "10", "--lr_scheduler.total_steps", str(STEPS)]
-    names = ("mixit", "frozen_qk")
+    names = tuple(VARIANTS)
     runs.train(2, {f"{name}_resumed": (name, until_10) for name in names})
     for name in names:
         assert len(runs.losses(f"{name}_resumed")) == 10

@@ -1,0 +1,87 @@
+"""What a run's settings must fulfil together, checked before any process group exists."""
+
+from typing import Any
+
+from torchtitan.components.loss import ChunkedLossWrapper
+from torchtitan.distributed import ParallelDims
+from torchtitan.trainer import Trainer
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.variants import PARTS
+
+
+def check(run: Trainer.Config, *, world_size: int, given: dict[str, Any]) -> None:
+    """Raise a ConfigError for what cannot work. `given` is what the file says under [training]: a
+    global batch alone is divided among the ranks."""
+    _check_numbers(run)
+    _set_batch(run, world_size, given)
+    run.model_spec.model.check_run(run.training, run.parallelism)
+    _check_loss(run)
+    _check_vocabulary(run)
+
+
+def _check_numbers(run: Trainer.Config) -> None:
+    at_least_one = {
+        "training.steps": run.training.steps,
+        "training.seq_len": run.training.seq_len,
+        "training.local_batch_size": run.training.local_batch_size,
+        "training.gc_freq": run.training.gc_freq,
+        "metrics.log_freq": run.metrics.log_freq,
+        "validator.freq": run.validator.freq,
+    }
+    if run.training.global_batch_size != -1:
+        at_least_one["training.global_batch_size"] = run.training.global_batch_size
+    for key, value in at_least_one.items():
+        if value < 1:
+            raise ConfigError(f"{key} is {value}: it must be at least 1")
+
+
+def _set_batch(run: Trainer.Config, world_size: int, given: dict[str, Any]) -> None:
+    training = run.training
+    try:
+        dims = ParallelDims.from_config(run.parallelism, world_size)
+    except (AssertionError, ValueError) as error:
+        raise ConfigError(
+            f"[parallelism] does not fit {world_size} rank(s): {error}".rstrip(": ")
+        ) from error
+    ranks = dims.dp_replicate * dims.dp_shard
+    batch = training.global_batch_size
+    if batch == -1:
+        return
+    if "local_batch_size" not in given:
+        if batch % ranks:
+            raise ConfigError(
+                f"training.global_batch_size = {batch} cannot be divided among {ranks} "
+                "data-parallel ranks: choose a multiple, or fewer ranks"
+            )
+        training.local_batch_size = batch // ranks
+    if batch % (training.local_batch_size * ranks):
+        raise ConfigError(
+            f"training.global_batch_size = {batch} is no multiple of training.local_batch_size = "
+            f"{training.local_batch_size} times {ranks} data-parallel ranks"
+        )
+
+
+def _check_loss(run: Trainer.Config) -> None:
+    if not isinstance(run.loss, ChunkedLossWrapper.Config):
+        return
+    chunks, seq_len = run.loss.num_chunks, run.training.seq_len
+    if chunks < 1 or seq_len % chunks:
+        raise ConfigError(
+            f"loss.num_chunks = {chunks} does not divide training.seq_len = {seq_len}"
+        )
+    if set(PARTS) - set(run.model_spec.model.variant.frozen) <= {"head", "qk"}:
+        # torchtitan takes hidden states without a gradient for a validation.
+        raise ConfigError("loss.num_chunks must be 1 where nothing but the head is trained")
+
+
+def _check_vocabulary(run: Trainer.Config) -> None:
+    name, vocab = run.hf_assets_path, run.model_spec.model.vocab_size
+    tokenizer = run.tokenizer.build(tokenizer_path=name)
+    if tokenizer.get_vocab_size() > vocab:
+        raise ConfigError(
+            f"data.tokenizer = {name!r} has {tokenizer.get_vocab_size()} entries, more than "
+            f"model.vocab = {vocab}: raise model.vocab or take another tokenizer"
+        )
+    if tokenizer.eos_id is None:
+        raise ConfigError(f"data.tokenizer = {name!r} has no end-of-text token")
