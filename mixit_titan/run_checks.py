@@ -7,6 +7,7 @@ from torchtitan.distributed import ParallelDims
 from torchtitan.trainer import Trainer
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.model.limits import check_limits
 from mixit_titan.model.variants import PARTS
 
 
@@ -15,7 +16,7 @@ def check(run: Trainer.Config, *, world_size: int, given: dict[str, Any]) -> Non
     global batch alone is divided among the ranks."""
     _check_numbers(run)
     _set_batch(run, world_size, given)
-    run.model_spec.model.check_run(run.training, run.parallelism)
+    check_limits(run.model_spec.model, run.training, run.parallelism)
     _check_loss(run)
     _check_vocabulary(run)
 

@@ -13,21 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torchtitan.config import TORCH_DTYPE_MAP
-from torchtitan.config.configs import ParallelismConfig, TrainingConfig
 from torchtitan.models.common import Embedding, Linear, TransformerBlock
-from torchtitan.models.common.attention import (
-    AttentionMasksType,
-    BaseAttention,
-    ScaledDotProductAttention,
-)
+from torchtitan.models.common.attention import AttentionMasksType, BaseAttention
 from torchtitan.models.common.decoder import Decoder
 from torchtitan.models.common.feed_forward import FeedForward
 from torchtitan.models.llama3.sharding import set_llama3_sharding_config
 from torchtitan.protocols.module import Module
 
-from mixit_titan.errors import ConfigError
 from mixit_titan.kernels.mixing import MatrixSpec, causal_mix, mixing_matrix
 from mixit_titan.model.initialization import name_parameters
+from mixit_titan.model.limits import check_limits, too_long
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import Variant
@@ -193,18 +188,9 @@ class MixitLlama(Decoder):
                 return inner.spec.length
             return self.layers[0].attention.rope.max_seq_len
 
-        def check_run(self, training: TrainingConfig, parallelism: ParallelismConfig) -> None:
-            """Refuse what the model cannot do."""
-            if training.seq_len > self.max_seq_len:
-                raise too_long(training.seq_len, self.max_seq_len)
-            if self.variant.mixer == "mixing":
-                _check_mixing(parallelism)
-            else:
-                _check_attention(self, parallelism)
-
         def update_from_config(self, *, config, **kwargs) -> None:  # noqa: ANN001, ANN003
             """Take what the model needs from the run: `config` is a Trainer.Config."""
-            self.check_run(config.training, config.parallelism)
+            check_limits(self, config.training, config.parallelism)
             if self.variant.mixer == "attention":
                 Decoder.Config.update_from_config(self, config=config, **kwargs)
                 sequence_parallel = config.parallelism.enable_sequence_parallel
@@ -239,48 +225,3 @@ class MixitLlama(Decoder):
         if positions is not None and self.config.variant.mixer == "mixing":
             raise ValueError("the mixing mixer takes rows of one sequence each, without positions")
         return super().forward(tokens, positions, attention_masks)
-
-
-def _check_mixing(parallelism: ParallelismConfig) -> None:
-    for key in ("tensor", "pipeline", "context"):
-        if getattr(parallelism, f"{key}_parallel_degree") > 1:
-            raise ConfigError(
-                f"parallelism.{key}_parallel_degree is not there yet for the mixing mixer: "
-                "use data parallelism (data_parallel_shard_degree, data_parallel_replicate_degree)"
-            )
-    if parallelism.spmd_backend != "partial_dtensor":
-        raise ConfigError(
-            f"parallelism.spmd_backend = {parallelism.spmd_backend!r} is not there yet for the "
-            "mixing mixer: use 'partial_dtensor'"
-        )
-
-
-def _check_attention(config: MixitLlama.Config, parallelism: ParallelismConfig) -> None:
-    shape, tensor = config.shape, parallelism.tensor_parallel_degree
-    if shape.heads % tensor or (shape.kv_heads or shape.heads) % tensor:
-        raise ConfigError(
-            f"parallelism.tensor_parallel_degree = {tensor} does not divide model.heads = "
-            f"{shape.heads} and model.kv_heads = {shape.kv_heads or shape.heads}"
-        )
-    if parallelism.pipeline_parallel_degree > 1 and shape.tied:
-        raise ConfigError("pipeline parallelism cannot split a tied model: set model.tied = false")
-    if parallelism.pipeline_parallel_degree > 1 and {"v", "o", "mlp"} <= set(config.variant.frozen):
-        raise ConfigError(
-            f"pipeline parallelism needs something to train on every stage, and "
-            f"{config.variant.name!r} has nothing in its layers: use data parallelism"
-        )
-    inner = config.layers[0].attention.inner_attention
-    if parallelism.context_parallel_degree > 1 and isinstance(
-        inner, ScaledDotProductAttention.Config
-    ):
-        raise ConfigError(
-            'context parallelism needs model.attention = "flex", and so a GPU: '
-            "set parallelism.context_parallel_degree = 1"
-        )
-
-
-def too_long(seq_len: int, longest: int) -> ConfigError:
-    return ConfigError(
-        f"a sequence of {seq_len} tokens is longer than the model's {longest}: "
-        "lower training.seq_len, or raise model.seq_len (which makes another model)"
-    )
