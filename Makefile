@@ -10,6 +10,7 @@ venv: $(STAMP)
 
 # Installs once, and again only when what is to be installed has changed.
 $(STAMP): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV): once, a few minutes"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	# setuptools first, then no build isolation: a build environment of its own would not see the constraints.
 	$(BIN)/pip install -q -c constraints.txt setuptools

@@ -100,15 +100,20 @@ def _train(variant: str, args: DemoArguments, progress: Progress) -> None:
             raise
     if process.returncode != 0 or not _finished(metrics, args):
         raise ConfigError(f"training {variant} ended with code {process.returncode}: see {log}")
-    _show(progress, task, metrics)
+    note = _show(progress, task, metrics)
+    if not progress.console.is_terminal:  # a bar is drawn on terminals only
+        progress.console.print(f"{variant}: {note}")
 
 
-def _show(progress: Progress, task: Any, metrics: Path) -> None:
+def _show(progress: Progress, task: Any, metrics: Path) -> str:
+    """Bring the bar up to date; returns the note beside it."""
     steps = [line for line in read_metrics(metrics) if "loss" in line]
-    if steps:
-        last = steps[-1]
-        note = f"loss {last['loss']:.3f}  {last['tokens_per_s']:,.0f} tokens/s"
-        progress.update(task, completed=last["step"], note=note)
+    if not steps:
+        return ""
+    last = steps[-1]
+    note = f"loss {last['loss']:.3f}  {last['tokens_per_s']:,.0f} tokens/s"
+    progress.update(task, completed=last["step"], note=note)
+    return note
 
 
 def _finished(metrics: Path, args: DemoArguments) -> bool:
