@@ -122,7 +122,7 @@ WRONG = {
     "--model.layers 0": "model.layers is 0: it must be at least 1",
     "--model.vocab 100": "'bytes' has 257 entries, more than model.vocab = 100",
     "--data.path no/where": "data.path = 'no/where' does not exist",
-    "--data.tokenizer no/where": "data.tokenizer = 'no/where' is neither 'bytes' nor",
+    "--data.tokenizer no/where": "data.tokenizer = 'no/where' is neither 'bytes', nor",
     "--activation_checkpoint.mode some": "activation_checkpoint.mode in .* is 'some'",
     "--loss.num_chunks 3": "loss.num_chunks = 3 does not divide training.seq_len = 128",
     "--checkpoint.interval 0": "Checkpoint interval needs to be at least 1",

@@ -1,8 +1,8 @@
 """Rows of tokens in an order that does not depend on the number of ranks.
 
-Row r of the epoch's permutation goes to global position r. A rank's n-th microbatch of b rows takes
-the positions (n * ranks + rank) * b ..., so that a global batch is the same set of rows for any
-number of ranks and any split into microbatches, and the state is one number: positions consumed.
+The order of an epoch is computed, not stored (permutation.py). A rank's n-th microbatch of b rows takes
+the places (n * ranks + rank) * b ..., so that a global batch is the same set of rows for any
+number of ranks and any split into microbatches, and the state is one number: places consumed.
 """
 
 import functools
@@ -17,6 +17,7 @@ from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.components.tokenizer import BaseTokenizer
 
 from mixit_titan.data.corpus import STDLIB, Split, documents
+from mixit_titan.data.permutation import permuted
 from mixit_titan.errors import ConfigError
 
 
@@ -53,35 +54,34 @@ class RowLoader(BaseDataLoader):
                 f"data.path = {config.dataset_path!r} has {len(self.tokens)} {config.split} "
                 f"tokens, fewer than one row of training.seq_len = {seq_len}"
             )
-        self.consumed = 0  # positions, over all ranks
+        self.consumed = 0  # places, over all ranks
 
     def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
         while self.config.infinite or self.consumed < self.rows:
             first = self.consumed + self.rank * self.batch
             self.consumed += self.ranks * self.batch
-            rows = [self._row(position) for position in range(first, first + self.batch)]
-            inputs, labels = (torch.stack(part) for part in zip(*rows, strict=True))
+            inputs, labels = self._rows(np.arange(first, first + self.batch))
             batch = {"input": inputs}
             if self.config.positions:
                 batch["positions"] = torch.arange(self.seq_len).expand(self.batch, -1).contiguous()
             yield batch, labels
 
-    def _row(self, position: int) -> tuple[torch.Tensor, torch.Tensor]:
-        epoch, index = divmod(position, self.rows)
-        past_the_end = epoch > 0 and not self.config.infinite
+    def _rows(self, places: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        epochs, indices = np.divmod(places, self.rows)
         if self.config.infinite:
-            index = self._order(epoch)[index]
-        start = int(index) * self.seq_len
-        row = torch.from_numpy(self.tokens[start : start + self.seq_len + 1].astype(np.int64))
-        # Every rank yields as many batches as the others; a row that is none counts for nothing.
-        labels = torch.full_like(row[1:], IGNORE_INDEX) if past_the_end else row[1:]
-        return row[:-1], labels
-
-    def _order(self, epoch: int) -> np.ndarray:
-        if getattr(self, "_epoch", None) != epoch:
-            generator = np.random.default_rng([self.config.seed, epoch])
-            self._epoch, self._permutation = epoch, generator.permutation(self.rows)
-        return self._permutation
+            for epoch in np.unique(epochs):
+                now = epochs == epoch
+                indices[now] = permuted(
+                    indices[now], self.rows, seed=self.config.seed, epoch=int(epoch)
+                )
+        length = self.seq_len
+        rows = np.stack([self.tokens[i * length : (i + 1) * length + 1] for i in indices])
+        tokens = torch.from_numpy(rows.astype(np.int64))
+        inputs, labels = tokens[:, :-1], tokens[:, 1:].contiguous()
+        if not self.config.infinite:
+            # Every rank yields as many batches as the others; a row past the end does not count.
+            labels[torch.from_numpy(epochs > 0)] = IGNORE_INDEX
+        return inputs.contiguous(), labels
 
     def state_dict(self) -> dict[str, Any]:
         return {"consumed": self.consumed}

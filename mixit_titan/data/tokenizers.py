@@ -1,11 +1,23 @@
-"""Tokenizers as torchtitan components."""
+"""Tokenizers as torchtitan components: bytes, tiktoken's rank files, Hugging Face folders."""
 
+import base64
+import binascii
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import tiktoken
 from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 
 from mixit_titan.errors import ConfigError
+
+# How text is cut into pieces before the merges: GPT-2's way, and the one of GPT-4 and Llama-3.
+_GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+_GPT4_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_LLAMA3_RANKS, _LLAMA3_SPECIALS = 128000, 256
 
 
 class ByteTokenizer(BaseTokenizer):
@@ -29,12 +41,92 @@ class ByteTokenizer(BaseTokenizer):
         return 257
 
 
+class RankTokenizer(BaseTokenizer):
+    """Byte-pair encoding by a file of ranks in tiktoken's format: `*.tiktoken`, whose end-of-text
+    token follows the last rank; or Llama-3's `tokenizer.model`, with its 256 special tokens."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(BaseTokenizer.Config):
+        path: str
+
+    def __init__(self, config: Config, *, tokenizer_path: str = "") -> None:
+        super().__init__()
+        ranks = _read_ranks(config.path)
+        llama3 = len(ranks) == _LLAMA3_RANKS
+        specials = _llama3_specials() if llama3 else {"<|endoftext|>": max(ranks.values()) + 1}
+        self.eos_id = specials["<|end_of_text|>" if llama3 else "<|endoftext|>"]
+        gpt2 = len(ranks) < 100_000
+        self.encoding = tiktoken.Encoding(
+            name=Path(config.path).name,
+            pat_str=_GPT2_PATTERN if gpt2 else _GPT4_PATTERN,
+            mergeable_ranks=ranks,
+            special_tokens=specials,
+        )
+
+    def encode(self, text: str, *, add_bos: bool = False, add_eos: bool = False) -> list[int]:
+        return self.encoding.encode_ordinary(text) + ([self.eos_id] if add_eos else [])
+
+    def decode(self, ids: list[int]) -> str:
+        return self.encoding.decode(ids)
+
+    def get_vocab_size(self) -> int:
+        return self.encoding.n_vocab
+
+
 def tokenizer_config(name: str) -> BaseTokenizer.Config:
-    """`bytes`, or a folder with a Hugging Face tokenizer.json."""
+    """`bytes`, a file of ranks, or a folder with a Hugging Face tokenizer.json."""
+    path = Path(name)
     if name == "bytes":
         return ByteTokenizer.Config()
-    if (Path(name) / "tokenizer.json").is_file():
+    if (path / "tokenizer.json").is_file():
         return HuggingFaceTokenizer.Config()
+    if path.is_file() and (path.suffix == ".tiktoken" or path.name == "tokenizer.model"):
+        return RankTokenizer.Config(path=name)
     raise ConfigError(
-        f"data.tokenizer = {name!r} is neither 'bytes' nor a folder with a tokenizer.json"
+        f"data.tokenizer = {name!r} is neither 'bytes', nor a .tiktoken file, nor Llama-3's "
+        "tokenizer.model, nor a folder with a tokenizer.json"
     )
+
+
+def fingerprint(tokenizer: BaseTokenizer) -> str:
+    """The same for two tokenizers only if they give the same ids to the same text."""
+    digest = hashlib.sha256(type(tokenizer).__name__.encode())
+    if isinstance(tokenizer, RankTokenizer):
+        digest.update(tokenizer.encoding._pat_str.encode())
+        vocabulary = tokenizer.encoding._mergeable_ranks | tokenizer.encoding._special_tokens
+        for token, rank in sorted(vocabulary.items(), key=lambda item: item[1]):
+            word = token if isinstance(token, bytes) else token.encode()
+            digest.update(b"%d %d " % (rank, len(word)) + word)
+    elif isinstance(tokenizer, HuggingFaceTokenizer):
+        digest.update(tokenizer.tokenizer.to_str().encode())
+    return digest.hexdigest()[:16]
+
+
+def _read_ranks(path: str) -> dict[bytes, int]:
+    ranks = {}
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                token, rank = line.split()
+                ranks[base64.b64decode(token, validate=True)] = int(rank)
+            except (ValueError, binascii.Error):
+                raise ConfigError(
+                    f"{path} is not a file of ranks in tiktoken's format: line {number} is not "
+                    "a token in base64 and its rank"
+                ) from None
+    if len(ranks) < 256:
+        raise ConfigError(f"{path} has {len(ranks)} ranks: a byte-level tokenizer has 256 at least")
+    return ranks
+
+
+def _llama3_specials() -> dict[str, int]:
+    named = {0: "begin_of_text", 1: "end_of_text", 6: "start_header_id", 7: "end_header_id"}
+    named[9] = "eot_id"
+    names, reserved = [], 0
+    for index in range(_LLAMA3_SPECIALS):
+        if index in named:
+            names.append(f"<|{named[index]}|>")
+        else:
+            names.append(f"<|reserved_special_token_{reserved}|>")
+            reserved += 1
+    return {name: _LLAMA3_RANKS + index for index, name in enumerate(names)}

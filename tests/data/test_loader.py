@@ -110,8 +110,3 @@ def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"caf\xe9" * 100)
     with pytest.raises(ConfigError, match=r"latin.txt is not UTF-8 text \(byte 3\)"):
         loader(str(file), 0, 1, 1)
-
-
-def test_bytes_decode_to_their_text() -> None:
-    text = "naïve 数学 🙂"
-    assert BYTES.decode(BYTES.encode(text, add_eos=True)) == text

@@ -1,0 +1,44 @@
+"""A pseudo-random order of n things that is computed, not stored: a Feistel network.
+
+A Feistel network is a bijection of 2k-bit numbers whatever its round function is. An image of n or
+more is sent through it again until it falls below n (cycle walking), which makes it a bijection of
+0..n-1. Less than four times n numbers have 2k bits, so that takes fewer than four turns on average.
+"""
+
+import numpy as np
+
+_ROUNDS = 6
+
+
+def permuted(indices: np.ndarray, n: int, *, seed: int, epoch: int) -> np.ndarray:
+    """Where each of `indices` (below n) stands in the order of this seed and epoch."""
+    half = np.uint64(max(1, -(-(n - 1).bit_length() // 2)))
+    keys = _round_keys(seed, epoch)
+    out = np.array(indices, dtype=np.uint64)
+    outside = np.ones(out.shape, dtype=bool)
+    while outside.any():
+        out[outside] = _feistel(out[outside], half, keys)
+        outside = out >= np.uint64(n)
+    return out.astype(np.int64)
+
+
+def _feistel(x: np.ndarray, half: np.uint64, keys: np.ndarray) -> np.ndarray:
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    left, right = x >> half, x & mask
+    for key in keys:
+        left, right = right, left ^ (_mix(right ^ key) & mask)
+    return left << half | right
+
+
+def _round_keys(seed: int, epoch: int) -> np.ndarray:
+    start = np.array([seed % 2**64], dtype=np.uint64)
+    start = _mix(start) ^ np.uint64(epoch)
+    return _mix(start + np.arange(1, _ROUNDS + 1, dtype=np.uint64))
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): every bit depends on every bit."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)

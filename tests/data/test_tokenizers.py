@@ -1,0 +1,75 @@
+import base64
+import itertools
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.data.tokenizers import ByteTokenizer, fingerprint, tokenizer_config
+from mixit_titan.errors import ConfigError
+
+SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
+R50K = SHARED / "tokenizers" / "r50k_base.tiktoken"
+TEXT = "naïve 数学 🙂  two  spaces\r\n\ttab's 12345"
+
+
+def write_ranks(path: Path, count: int) -> None:
+    """All single bytes, then the first pairs and triples of bytes."""
+    tokens = (bytes(t) for n in (1, 2, 3) for t in itertools.product(range(256), repeat=n))
+    lines = [
+        base64.b64encode(token) + b" %d\n" % rank
+        for rank, token in enumerate(itertools.islice(tokens, count))
+    ]
+    path.write_bytes(b"".join(lines))
+
+
+def test_bytes_decode_to_their_text() -> None:
+    tokenizer = ByteTokenizer()
+    assert tokenizer.decode(tokenizer.encode(TEXT, add_eos=True)) == TEXT
+
+
+@pytest.mark.skipif(not R50K.exists(), reason="no r50k_base.tiktoken beside the project")
+def test_gpt2_ranks() -> None:
+    tokenizer = tokenizer_config(str(R50K)).build(tokenizer_path="")
+    assert tokenizer.encode("Hello world") == [15496, 995]  # as everybody's GPT-2 does
+    assert tokenizer.encode("<|endoftext|>", add_eos=True)[-1] == tokenizer.eos_id == 50256
+    assert len(tokenizer.encode("<|endoftext|>")) > 1  # text is text, whatever it says
+    assert tokenizer.get_vocab_size() == 50257
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+
+
+def test_llama3_has_its_256_special_tokens(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "tokenizer.model", 128000)
+    tokenizer = tokenizer_config(str(tmp_path / "tokenizer.model")).build(tokenizer_path="")
+    assert tokenizer.get_vocab_size() == 128256
+    assert tokenizer.eos_id == 128001
+    names = {token: tokenizer.encoding.decode([token]) for token in (128000, 128009, 128255)}
+    assert names == {
+        128000: "<|begin_of_text|>",
+        128009: "<|eot_id|>",
+        128255: "<|reserved_special_token_250|>",
+    }
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+
+
+def test_a_fingerprint_is_that_of_the_vocabulary(tmp_path: Path) -> None:
+    for name, count in {"a": 300, "b": 300, "c": 301}.items():
+        write_ranks(tmp_path / f"{name}.tiktoken", count)
+    a, b, c = (
+        fingerprint(tokenizer_config(str(tmp_path / f"{n}.tiktoken")).build(tokenizer_path=""))
+        for n in "abc"
+    )
+    assert a == b != c != fingerprint(ByteTokenizer())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    {
+        b"hello world\n": "line 1 is not a token in base64 and its rank",
+        b"IQ== 0\nIg==\n": "line 2 is not a token in base64 and its rank",
+        b"IQ== 0\n": "has 1 ranks: a byte-level tokenizer has 256 at least",
+    }.items(),
+)
+def test_a_broken_file_of_ranks(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "x.tiktoken").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        tokenizer_config(str(tmp_path / "x.tiktoken")).build(tokenizer_path="")
