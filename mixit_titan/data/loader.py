@@ -1,8 +1,9 @@
 """Rows of tokens in an order that does not depend on the number of ranks.
 
 The order of an epoch is computed, not stored (permutation.py). A rank's n-th microbatch of b rows
-takes the places (n * ranks + rank) * b ... of it, so that a global batch is the same set of rows for
-any number of ranks and any split into microbatches, and the state is one number: places consumed.
+takes the places (n * ranks + rank) * b ... of it, so that a global batch is the same set of rows
+for any number of ranks and any split into microbatches, and the state is one number: places
+consumed.
 """
 
 import functools
