@@ -112,7 +112,7 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(tmp_path: Path, ranks: int) -
     process = start(run, "--nproc", str(ranks), "--checkpoint.interval", "5", steps=100000)
     deadline = time.time() + 120
     while len(read_metrics(run / "metrics.jsonl")) < 20 and time.time() < deadline:
-        time.sleep(0.2)
+        time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output

@@ -2,12 +2,17 @@
 
 import logging
 import os
+import signal
+import threading
 from pathlib import Path
+from types import FrameType
 
 import torch
 from torchtitan.observability import structured_logger
 from torchtitan.tools.logging import init_logger, logger
 from torchtitan.trainer import Trainer
+
+_SECONDS_TO_CLOSE = 10
 
 
 def train(config: Trainer.Config) -> None:
@@ -18,22 +23,41 @@ def train(config: Trainer.Config) -> None:
         output_dir=config.dump_folder,
         enable=config.debug.enable_structured_logging,
     )
+    interrupted = _end_on_interrupt(config.dump_folder)
     trainer = None
     try:
         trainer = config.build()
         trainer.train()
-    except KeyboardInterrupt:
-        step = trainer.step if trainer is not None else 0
-        logger.warning(
-            f"Interrupted in step {step}. Run the same command to go on from the "
-            f"last checkpoint in {config.dump_folder}"
-        )
+    except BaseException as error:  # a CheckpointException is not an Exception
+        if interrupted.is_set():  # torch.distributed wraps an interrupt in errors of its own
+            raise KeyboardInterrupt from error
         raise
     finally:
         if trainer is not None:
             trainer.close()
     # After success only: with NCCL, a rank that failed alone would wait here for the others.
     torch.distributed.destroy_process_group()
+
+
+def _end_on_interrupt(folder: str) -> threading.Event:
+    """Say what to do next, and leave by KeyboardInterrupt; or, where that is swallowed or closing
+    hangs (a save and a collective can do either), at once after some seconds."""
+    interrupted = threading.Event()
+
+    def on_interrupt(signum: int, frame: FrameType | None) -> None:
+        if interrupted.is_set():
+            return  # torchrun passes on what the terminal has sent already
+        interrupted.set()
+        if os.environ["RANK"] == "0":
+            advice = f"Run the same command to go on from the last checkpoint in {folder}"
+            os.write(2, f"\nInterrupted. {advice}\n".encode())
+        leave = threading.Timer(_SECONDS_TO_CLOSE, os._exit, [128 + signum])
+        leave.daemon = True
+        leave.start()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    return interrupted
 
 
 def _log_to_screen_and_file(folder: Path) -> None:
