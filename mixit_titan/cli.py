@@ -37,7 +37,9 @@ def main() -> None:
 
 
 def train(arguments: list[str]) -> None:
+    from mixit_titan.run_checks import check_folder
     from mixit_titan.run_config import load_run
+    from mixit_titan.runtime.checkpoint import latest_step
     from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
     from mixit_titan.runtime.train import train as train_rank
 
@@ -46,10 +48,16 @@ def train(arguments: list[str]) -> None:
     )
     world_size = ranks_from_environment()
     if world_size is not None:
-        train_rank(load_run(args.config, overrides, world_size=world_size))
+        config = load_run(args.config, overrides, world_size=world_size)
+        check_folder(config)
+        train_rank(config)
         return
     nproc = local_ranks(args.nproc)
     config = load_run(args.config, overrides, world_size=nproc)
+    check_folder(config)
+    if latest_step(config) == config.training.steps:
+        print(f"The run in {config.dump_folder} is finished: raise --training.steps to go on")
+        return
     launch(nproc, ["train", args.config, *overrides], lambda: train_rank(config))
 
 
@@ -61,7 +69,7 @@ class TrainArguments:
     """
 
     config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
-    """A TOML file, such as one of train_configs/."""
+    """A TOML file, such as one of train_configs/. docs/training.md lists its keys."""
     nproc: int | None = None
     """Ranks on this machine (default: one per GPU, else 1). Ignored inside torchrun and srun."""
 

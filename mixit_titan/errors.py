@@ -12,6 +12,6 @@ def unknown(what: str, value: str, allowed: Iterable[str], *, where: str = "") -
     """`unknown variant 'mixti' in run.toml: did you mean 'mixit'? (allowed: ...)`"""
     allowed = list(allowed)
     near = difflib.get_close_matches(str(value), allowed, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = f": did you mean {near[0]!r}?" if near else ""
     place = f" in {where}" if where else ""
-    return ConfigError(f"unknown {what} {value!r}{place}: {hint}(allowed: {', '.join(allowed)})")
+    return ConfigError(f"unknown {what} {value!r}{place}{hint} (allowed: {', '.join(allowed)})")

@@ -1,5 +1,7 @@
 """What a run's settings must fulfil together, checked before any process group exists."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 from torchtitan.components.loss import ChunkedLossWrapper
@@ -7,8 +9,10 @@ from torchtitan.distributed import ParallelDims
 from torchtitan.trainer import Trainer
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.model.identity import identity
 from mixit_titan.model.limits import check_limits
 from mixit_titan.model.variants import PARTS
+from mixit_titan.runtime.checkpoint import check_identity, latest_step
 
 
 def check(run: Trainer.Config, *, world_size: int, given: dict[str, Any]) -> None:
@@ -32,9 +36,15 @@ def _check_numbers(run: Trainer.Config) -> None:
     }
     if run.training.global_batch_size != -1:
         at_least_one["training.global_batch_size"] = run.training.global_batch_size
-    for key, value in at_least_one.items():
-        if value < 1:
-            raise ConfigError(f"{key} is {value}: it must be at least 1")
+    at_least_zero = {
+        "lr_scheduler.warmup_steps": run.lr_scheduler.warmup_steps,
+        "debug.seed": run.debug.seed or 0,
+        "data.seed": run.dataloader.seed,
+    }
+    for least, values in ((1, at_least_one), (0, at_least_zero)):
+        for key, value in values.items():
+            if value < least:
+                raise ConfigError(f"{key} is {value}: it must be at least {least}")
 
 
 def _set_batch(run: Trainer.Config, world_size: int, given: dict[str, Any]) -> None:
@@ -86,3 +96,25 @@ def _check_vocabulary(run: Trainer.Config) -> None:
         )
     if tokenizer.eos_id is None:
         raise ConfigError(f"data.tokenizer = {name!r} has no end-of-text token")
+
+
+def check_folder(run: Trainer.Config) -> None:
+    """The run's folder can be written, and what is there can be gone on from."""
+    try:
+        Path(run.dump_folder).mkdir(parents=True, exist_ok=True)
+        writable = os.access(run.dump_folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise ConfigError(f"dump_folder = {run.dump_folder!r} is no folder that can be written to")
+    step = latest_step(run)
+    if step is None:
+        return
+    if run.checkpoint.load_step == -1 and step > run.training.steps:
+        raise ConfigError(
+            f"the run in {run.dump_folder} is at step {step} and training.steps is "
+            f"{run.training.steps}: raise it, or choose another --dump_folder"
+        )
+    check_identity(
+        f"{run.dump_folder}/{run.checkpoint.folder}/step-{step}", identity(run.model_spec.model)
+    )

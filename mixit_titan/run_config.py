@@ -16,7 +16,6 @@ from torchtitan.components.optimizer import (
     OptimizersContainer,
     default_adamw,
 )
-from torchtitan.components.validate import Validator
 from torchtitan.config.configs import (
     CommConfig,
     CompileConfig,
@@ -40,6 +39,7 @@ from mixit_titan.model.section import model_from_section
 from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer
 from mixit_titan.runtime.device import has_gpu
 from mixit_titan.runtime.metrics import Metrics
+from mixit_titan.runtime.validation import FinalValidator
 from mixit_titan.sections import apply_overrides, fill, read_toml
 
 _SECTIONS = [
@@ -76,6 +76,8 @@ class OptimizerSection:
     implementation: Literal["for-loop", "foreach", "fused", "fused_opt_states_bf16"] = "fused"
 
     def __post_init__(self) -> None:
+        if self.lr <= 0:
+            raise ConfigError(f"optimizer.lr is {self.lr}: it must be above 0")
         if len(self.betas) != 2:
             raise ConfigError(f"optimizer.betas is {self.betas}: it must be two numbers")
 
@@ -96,12 +98,12 @@ def load_run(path: str, overrides: list[str], *, world_size: int) -> Trainer.Con
     """Read, merge and check a run. Every mistake is a ConfigError, before any process group."""
     table = read_toml(path)
     apply_overrides(table, overrides)
-    run = _build(table, path)
+    run = _build(table, path, f"{path} (and the command line)" if overrides else path)
     run_checks.check(run, world_size=world_size, given=table.get("training", {}))
     return run
 
 
-def _build(table: dict[str, Any], where: str) -> Trainer.Config:
+def _build(table: dict[str, Any], path: str, where: str) -> Trainer.Config:
     top_level = [f.name for f in dataclasses.fields(TopLevel)]
     for key in table:
         if key not in (*_SECTIONS, *top_level):
@@ -130,11 +132,15 @@ def _build(table: dict[str, Any], where: str) -> Trainer.Config:
     loader = RowLoader.Config(
         dataset_path=data.path, seed=data.seed, positions=_needs_positions(model)
     )
-    validator = section(Validator.Config, "validator", hidden=["dataloader"])
+    validator = section(FinalValidator.Config, "validator", hidden=["dataloader", "last_step"])
     validator.dataloader = dataclasses.replace(loader, split="validation")
+    metrics = section(Metrics.Config, "metrics", hidden=["last_step"])
+    validator.last_step = metrics.last_step = training.steps
+    debug = section(DebugConfig, "debug")
+    model.init_seed = debug.seed
     settings = {
         "model_spec": model_spec(flavor, model),
-        "dump_folder": run.dump_folder or _dump_folder(where, model),
+        "dump_folder": run.dump_folder or _dump_folder(path, model),
         "hf_assets_path": data.tokenizer,
         "tokenizer": tokenizer,
         "dataloader": loader,
@@ -155,9 +161,9 @@ def _build(table: dict[str, Any], where: str) -> Trainer.Config:
         "parallelism": section(ParallelismConfig, "parallelism"),
         "compile": section(CompileConfig, "compile"),
         "comm": section(CommConfig, "comm"),
-        "metrics": section(Metrics.Config, "metrics"),
+        "metrics": metrics,
         "profiler": section(Profiler.Config, "profiler"),
-        "debug": section(DebugConfig, "debug"),
+        "debug": debug,
     }
     try:
         return Trainer.Config(**settings)
@@ -190,9 +196,9 @@ def _defaults(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return defaults
 
 
-def _dump_folder(where: str, model: MixitLlama.Config) -> str:
+def _dump_folder(path: str, model: MixitLlama.Config) -> str:
     """runs/FILE_VARIANT, so that the variants of one file do not meet; debug_mixit says it once."""
-    stem, variant = Path(where).stem, model.variant.name
+    stem, variant = Path(path).stem, model.variant.name
     return f"runs/{stem}" if stem.endswith(variant) else f"runs/{stem}_{variant}"
 
 

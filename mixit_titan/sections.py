@@ -14,6 +14,9 @@ from mixit_titan.errors import ConfigError, unknown
 T = TypeVar("T")
 
 
+_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
 class Text(str):
     """A value from the command line, whose type is known only once its key is."""
 
@@ -113,9 +116,13 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _describe(hint: Any) -> str:
-    """`int`, `'none', 'selective', 'full'`, `float or 'plain'`"""
+    """`a whole number`, `'none', 'selective', 'full'`, `a number or 'plain'`"""
+    if hint in _PLAIN:
+        return _PLAIN[hint]
     if get_origin(hint) is Literal:
         return ", ".join(repr(value) for value in get_args(hint))
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(_describe(h) for h in get_args(hint) if h is not NoneType)
-    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+    if get_origin(hint) is list:
+        return f"a list of {_describe(get_args(hint)[0])}"
+    return str(hint)

@@ -44,6 +44,7 @@ def test_params_prints_table_4(
         "params --variant mixti": "did you mean 'mixit'",
         "params --flavor 9b": "unknown model.flavor '9b'",
         "train nope.toml": "there is no config file 'nope.toml'",
+        f"train {MIXIT} --dump_folder /proc/x": "'/proc/x' is no folder that can be written to",
         f"train {MIXIT} --nproc 0": "--nproc is 0: it must be at least 1",
         f"train {MIXIT} --nproc 3": "cannot be divided among 3 data-parallel ranks",
         f"train {MIXIT} --model.varant mixit": "did you mean 'model.variant'",
@@ -120,9 +121,10 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(tmp_path: Path, ranks: int) -
     assert "Run the same command to go on" in output
     saved = max(int(p.name[5:]) for p in (run / "checkpoint").iterdir())
     assert saved >= 10
-    process = start(run, "--nproc", str(ranks), steps=saved + 3)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, output
+    for said in ("Training completed", "is finished: raise --training.steps to go on"):
+        process = start(run, "--nproc", str(ranks), steps=saved + 3)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0 and said in output, output
     steps = [line["step"] for line in read_metrics(run / "metrics.jsonl") if "loss" in line]
     assert steps == list(range(1, saved + 4))
 

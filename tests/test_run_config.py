@@ -90,6 +90,13 @@ def test_any_set_of_parts_can_be_frozen(tmp_path: Path) -> None:
     assert run.model_spec.model.variant.frozen == ("norm",)
 
 
+def test_freeze_takes_the_place_of_a_variants_own() -> None:
+    run = load_run(STANDARD, ["--model.freeze", "v,norm"], world_size=1)
+    assert run.model_spec.model.variant.frozen == ("v", "norm")
+    run = load_run(DEBUG, ["--model.freeze", "mlp"], world_size=1)
+    assert run.model_spec.model.variant.name == "mixing-freeze-mlp"
+
+
 def test_recipes_and_their_knobs() -> None:
     official = ["--model.mixing.recipe", "official"]
     recipe = load_run(DEBUG, official, world_size=1).model_spec.model.recipe
@@ -109,15 +116,15 @@ WRONG = {
     "--trainig.steps 5": "unknown key 'trainig' in .*: did you mean 'training'",
     "--model.varient mixit": "did you mean 'model.variant'",
     "--model.mixing.sead 1": "did you mean 'model.mixing.seed'",
-    "--training.steps many": "training.steps in .* is 'many': expected int",
-    "--training.steps 1.5": "training.steps in .* is 1.5: expected int",
-    "--training.steps true": "training.steps in .* is True: expected int",
-    "--compile.enable 3": "compile.enable in .* is 3: expected bool",
-    "--optimizer.lr fast": "optimizer.lr in .* is 'fast': expected float",
+    "--training.steps many": "training.steps in .* is 'many': expected a whole number",
+    "--training.steps 1.5": "training.steps in .* is 1.5: expected a whole number",
+    "--training.steps true": "training.steps in .* is True: expected a whole number",
+    "--compile.enable 3": "compile.enable in .* is 3: expected true or false",
+    "--optimizer.lr fast": "optimizer.lr in .* is 'fast': expected a number",
     "--model.variant mixti": "unknown model.variant 'mixti': did you mean 'mixit'",
-    "--model.flavor 7b": "unknown model.flavor '7b': .*8b",
+    "--model.flavor 7b": "unknown model.flavor '7b' .*8b",
     "--model.mixing.recipe papper": "unknown model.mixing.recipe 'papper': did you mean 'paper'",
-    "--model.mixing.std wide": "is 'wide': expected float or 'width', 'heads', 'length'",
+    "--model.mixing.std wide": "is 'wide': expected a number or 'width', 'heads', 'length'",
     "--model.heads 5": "model.heads = 5 does not divide model.width = 128",
     "--model.layers 0": "model.layers is 0: it must be at least 1",
     "--model.vocab 100": "'bytes' has 257 entries, more than model.vocab = 100",
@@ -151,7 +158,10 @@ def test_a_mistake_is_one_sentence(overrides: str, message: str) -> None:
 
 
 WRONG_ATTENTION = {
-    "--model.freeze qk": "either model.variant, or model.mixer and model.freeze, not both",
+    "--model.mixer mixing": "'standard' mixes by attention and model.mixer = 'mixing'",
+    "--model.freeze qq": "unknown part in model.freeze 'qq'",
+    "--optimizer.lr -1": "optimizer.lr is -1: it must be above 0",
+    "--lr_scheduler.warmup_steps -1": "warmup_steps is -1: it must be at least 0",
     "--model.mixing.seed 1": "only for the mixing mixer",
     "--parallelism.tensor_parallel_degree 8": "tensor_parallel_degree = 8 does not divide",
     "--parallelism.pipeline_parallel_degree 2 --model.tied true": "cannot split a tied model",
@@ -196,6 +206,12 @@ def test_more_ranks_than_the_batch_allows() -> None:
 def test_a_missing_file() -> None:
     with pytest.raises(ConfigError, match=r"there is no config file 'nope.toml'"):
         load_run("nope.toml", [], world_size=1)
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("")
+    with pytest.raises(ConfigError, match=r"model.variant is missing"):
+        load_run(str(tmp_path / "run.toml"), [], world_size=1)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

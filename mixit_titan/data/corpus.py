@@ -76,4 +76,4 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not UTF-8 text (byte {error.start}): remove it") from error
+        raise ConfigError(f"{file} is not UTF-8 text (byte {error.start}): convert it") from error

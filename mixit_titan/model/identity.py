@@ -21,6 +21,7 @@ def identity(config: MixitLlama.Config) -> dict[str, Any]:
     described: dict[str, Any] = {
         "mixer": config.variant.mixer,
         "frozen": list(config.variant.frozen),
+        "debug.seed": config.init_seed,
     }
     shape = {k: v for k, v in asdict(config.shape).items() if k not in _NOT_STRUCTURE}
     described |= {f"model.{key}": value for key, value in shape.items()}
@@ -42,9 +43,9 @@ def fingerprint(spec: MatrixSpec, layers: int, heads: int) -> str:
     return digest.hexdigest()[:16]
 
 
-def differences(saved: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+def differences(saved: dict[str, Any], ours: dict[str, Any], *, ignore: set[str]) -> list[str]:
     """`model.mixing.seed: 1 there, 0 here`, one per key that differs."""
-    keys = [key for key in saved | ours if saved.get(key) != ours.get(key)]
+    keys = [key for key in saved | ours if key not in ignore and saved.get(key) != ours.get(key)]
     if "fingerprint" in keys and len(keys) > 1:
         keys.remove("fingerprint")  # it differs because something else does
     return [f"{key} is {saved.get(key)!r} there and {ours.get(key)!r} here" for key in keys]

@@ -62,14 +62,17 @@ VARIANTS.update(
 def find_variant(
     variant: str | None = None, mixer: str | None = None, freeze: Iterable[str] | None = None
 ) -> Variant:
-    """A named variant, or one from its two halves."""
+    """A named variant, or one from its two halves; `freeze` takes the place of a variant's own."""
     if variant is None:
+        if mixer is None and freeze is None:
+            raise ConfigError(f"model.variant is missing: one of {', '.join(VARIANTS)}")
         return Variant(mixer=mixer or "attention", frozen=tuple(freeze or ()))
-    if mixer is not None or freeze is not None:
-        raise ConfigError(
-            "give either model.variant, or model.mixer and model.freeze, not both: "
-            f"variant {variant!r} already says what mixes and what is frozen"
-        )
     if variant not in VARIANTS:
         raise unknown("model.variant", variant, VARIANTS)
-    return VARIANTS[variant]
+    base = VARIANTS[variant]
+    if mixer not in (None, base.mixer):
+        raise ConfigError(
+            f"model.variant = {variant!r} mixes by {base.mixer} and model.mixer = {mixer!r}: "
+            "leave one of them out"
+        )
+    return base if freeze is None else Variant(mixer=base.mixer, frozen=tuple(freeze))

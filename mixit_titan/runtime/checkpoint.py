@@ -1,13 +1,16 @@
 """torchtitan's checkpoints, each with the identity of its model, which is checked before a load."""
 
 import json
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torchtitan.components.checkpointer import CheckpointManager
 from torchtitan.tools.logging import logger
+from torchtitan.trainer import Trainer
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.identity import differences, identity
@@ -40,28 +43,42 @@ class IdentifiedCheckpointer(CheckpointManager):
         self, state_dict: dict[str, Any], checkpoint_id: str, from_hf: bool, from_quantized: bool
     ) -> None:
         if not from_hf:
-            self._check(checkpoint_id)
+            initial = checkpoint_id == self.initial_load_path
+            check_identity(checkpoint_id, self.identity, initial=initial)
         super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
 
-    def _check(self, checkpoint_id: str) -> None:
-        saved, ours = read_identity(checkpoint_id), dict(self.identity)
-        if saved is None:
-            if ours["mixer"] == "mixing":
-                raise ConfigError(
-                    f"the checkpoint {checkpoint_id} does not say which mixing matrices it was "
-                    "trained with: it was not written by mixit_titan"
-                )
-            logger.warning(f"{checkpoint_id} was not written by mixit_titan: loading it unchecked")
-            return
-        if checkpoint_id == self.initial_load_path:
-            # Other weights may be trained from here on than were before.
-            saved.pop("frozen"), ours.pop("frozen")
-        different = differences(saved, ours)
-        if different:
+
+def check_identity(checkpoint_id: str, ours: dict[str, Any], *, initial: bool = False) -> None:
+    """Refuse a checkpoint of another model. An `initial` one only gives the weights to start from:
+    it may have been trained from another seed, and other parts of it."""
+    saved = read_identity(checkpoint_id)
+    if saved is None:
+        if ours["mixer"] == "mixing":
             raise ConfigError(
-                f"the checkpoint {checkpoint_id} is of another model: {'; '.join(different)}. "
-                "Choose another --dump_folder, or the settings of the checkpoint"
+                f"the checkpoint {checkpoint_id} does not say which mixing matrices it was "
+                "trained with: it was not written by mixit_titan"
             )
+        logger.warning(f"{checkpoint_id} was not written by mixit_titan: loading it unchecked")
+        return
+    different = differences(saved, ours, ignore={"frozen", "debug.seed"} if initial else set())
+    if different:
+        raise ConfigError(
+            f"the checkpoint {checkpoint_id} is of another model: {'; '.join(different)}. "
+            "Choose another --dump_folder, or the settings of the checkpoint"
+        )
+
+
+def latest_step(run: Trainer.Config) -> int | None:
+    """The step of the newest whole checkpoint in the run's folder."""
+    folder = Path(run.dump_folder) / run.checkpoint.folder
+    if not run.checkpoint.enable or not folder.is_dir():
+        return None
+    steps = [
+        int(match[1])
+        for entry in folder.iterdir()
+        if (match := re.fullmatch(r"step-(\d+)", entry.name)) and (entry / ".metadata").is_file()
+    ]
+    return max(steps, default=None)
 
 
 def read_identity(checkpoint_id: str) -> dict[str, Any] | None:

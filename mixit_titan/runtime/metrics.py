@@ -48,7 +48,7 @@ class JsonLinesLogger(BaseLogger):
             "loss": metrics["loss_metrics/global_avg_loss"],
             "grad_norm": metrics["grad_norm"],
             "lr": next(value for key, value in metrics.items() if key.startswith("lr/")),
-            "tokens": metrics["n_tokens_seen"],
+            "tokens": int(metrics["n_tokens_seen"]),
             "tokens_per_s": round(metrics["throughput(tps)"] * self.world_size, 1),
             "tflops_per_rank": metrics["tflops"],
             "memory_gib": metrics["memory/max_reserved(GiB)"],
@@ -86,7 +86,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 class Metrics(MetricsProcessor):
     @dataclass(kw_only=True, slots=True)
     class Config(MetricsProcessor.Config):
-        pass
+        last_step: int = -1
+        """Set from training.steps: the last step is always logged."""
 
     def __init__(self, config: Config, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -94,6 +95,9 @@ class Metrics(MetricsProcessor):
             # With this flag torchtitan 0.3.0 leaves MFU out ("N/A"), which is what we want where
             # the device's peak is unknown. It has no other use there.
             self.has_quantization = True
+
+    def should_log(self, step: int) -> bool:
+        return step == self.config.last_step or super().should_log(step)
 
     def _build_metric_logger(
         self,

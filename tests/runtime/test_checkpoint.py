@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from mixit_titan.cli import main
-from mixit_titan.runtime.checkpoint import read_identity
+from mixit_titan.errors import ConfigError
+from mixit_titan.runtime.checkpoint import check_identity, read_identity
 from mixit_titan.shipped import shipped_configs
 
 from .conftest import SMALL, Runs
@@ -16,6 +16,8 @@ from .conftest import SMALL, Runs
 OTHER = {
     "mixit": {
         "--model.mixing.seed 1": "model.mixing.seed is 0 there and 1 here",
+        "--debug.seed 1": "debug.seed is 0 there and 1 here",
+        "--training.steps 15": "is at step 20 and training.steps is 15: raise it",
         "--model.mixing.recipe official": "model.mixing.std is 'width' there and 'heads' here",
         "--model.variant standard": "mixer is 'mixing' there and 'attention' here",
     },
@@ -43,17 +45,22 @@ def test_a_checkpoint_of_another_model_is_refused(
     arguments = [str(shipped_configs()[f"debug_{variant}"]), *SMALL, "--training.steps", "30"]
     arguments += ["--dump_folder", str(tmp_path / "run"), *override.split()]
     monkeypatch.setattr("sys.argv", ["mixit-titan", "train", *arguments])
-    try:
-        with pytest.raises(SystemExit) as exit_:
-            main()
-    finally:
-        torch.distributed.destroy_process_group()
+    with pytest.raises(SystemExit) as exit_:
+        main()
     assert exit_.value.code == 2
     error = capfd.readouterr().err
     assert "Traceback" not in error
     lines = [line for line in error.splitlines() if line.startswith("mixit-titan: ")]
     assert len(lines) == 1
     assert re.search(message, lines[0]), lines[0]
+
+
+def test_the_trainer_checks_too(runs: Runs, tmp_path: Path) -> None:
+    """What torchtitan's own entry point loads has not been through load_run's checks."""
+    checkpoint = str(runs.folder("mixit") / "checkpoint" / "step-20")
+    with pytest.raises(ConfigError, match=r"frozen is \[\] there and \['v'\] here"):
+        check_identity(checkpoint, read_identity(checkpoint) | {"frozen": ["v"]})
+    check_identity(checkpoint, read_identity(checkpoint) | {"frozen": ["v"]}, initial=True)
 
 
 def test_the_identity_says_what_the_matrices_are(runs: Runs) -> None:
