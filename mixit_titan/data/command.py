@@ -70,15 +70,19 @@ def run_prepare(args: PrepareArguments) -> None:
     finished = is_prepared(args.out)
     if args.train_tokenizer and not finished:
         print("Training the tokenizer", file=sys.stderr)
-    with Bar(corpus) as bar:
-        manifest = prepare(
-            corpus,
-            args.tokenizer if args.train_tokenizer is None else args.train_tokenizer,
-            args.out,
-            workers=args.workers or available_workers(),
-            shard_tokens=args.shard_tokens,
-            on_batch=bar.add,
-        )
+    try:
+        with Bar(corpus) as bar:
+            manifest = prepare(
+                corpus,
+                args.tokenizer if args.train_tokenizer is None else args.train_tokenizer,
+                args.out,
+                workers=args.workers or available_workers(),
+                shard_tokens=args.shard_tokens,
+                on_batch=bar.add,
+            )
+    except KeyboardInterrupt:
+        print("\nInterrupted. Run the same command to go on", file=sys.stderr)
+        raise
     if finished:
         print(f"{args.out} is prepared and whole: nothing to do")
         return
@@ -104,7 +108,7 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         if self.documents:
             self._draw()
-        self.progress.stop()
+            self.progress.stop()
 
     def add(self, batch: EncodedBatch) -> None:
         if not self.documents:

@@ -79,12 +79,13 @@ class HubFiles:
 
     def path(self, name: str) -> Path:
         import httpx
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError
 
         try:
+            revision = self.state()
             return Path(
-                hf_hub_download(self.repo, name, repo_type="dataset", revision=self.state())
+                HfApi().hf_hub_download(self.repo, name, repo_type="dataset", revision=revision)
             )
         except (httpx.HTTPError, HfHubHTTPError, OSError) as error:
             raise self._unreachable(error) from None

@@ -49,8 +49,9 @@ def alone(folder: Path, *, wait: bool) -> Iterator[None]:
         with writing(folder):
             lock = stack.enter_context((folder / _LOCK).open("w"))
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # Not flock, whose lock the workers would inherit: they may outlive a killed parent.
+            fcntl.lockf(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
             raise ConfigError(f"another process is preparing {folder}: wait for it") from None
         yield
 
