@@ -189,9 +189,10 @@ def test_wikitext_has_its_three_splits(hub_folder: Path, tmp_path: Path) -> None
     assert splits(find_corpus("wikitext-2")) == expected
     local = str(hub_folder / "Salesforce/wikitext")
     assert splits(find_corpus("wikitext-2", local=local)) == expected
+    (tmp_path / "texts").mkdir()
     for split, name in {"train": "train.txt", "validation": "valid.txt"}.items():
-        (tmp_path / name).write_text(expected[split][0])
-    found = splits(find_corpus("wikitext-2", local=str(tmp_path), text_key="text"))
+        (tmp_path / "texts" / name).write_text(expected[split][0])
+    found = splits(find_corpus("wikitext-2", local=str(tmp_path / "texts")))
     assert found == {split: expected[split] for split in ("train", "validation")}
 
 
