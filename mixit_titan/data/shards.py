@@ -160,14 +160,15 @@ class TokenSplit:
     description goes.
     """
 
-    def __init__(self, folder: Path, split: Split, dtype: np.dtype) -> None:
-        self.folder, self.split, self.dtype = folder, split, dtype
+    def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
+        self.folder, self.name = folder, name
+        self.dtype, self.eos_id = manifest.id_dtype, manifest.tokenizer.eos_id
+        split = manifest.splits[name]
         self.tokens, self.documents, self.bytes = split.tokens, split.documents, split.bytes
-        shards = [shard for shard in split.shards if shard.documents]
-        self.shards = shards
-        self.first_token = np.cumsum([0, *(shard.tokens for shard in shards)])
-        self.first_document = np.cumsum([0, *(shard.documents for shard in shards)])
-        check_sizes(folder, shards, dtype)
+        self.shards = [shard for shard in split.shards if shard.documents]
+        self.first_token = np.cumsum([0, *(shard.tokens for shard in self.shards)])
+        self.first_document = np.cumsum([0, *(shard.documents for shard in self.shards)])
+        check_sizes(folder, self.shards, self.dtype)
         self._open()
 
     def _open(self) -> None:
@@ -243,7 +244,7 @@ def open_split(folder: str | Path, name: str) -> TokenSplit:
         raise ConfigError(
             f"{folder} has no split {name!r}, only {', '.join(manifest.splits)}: prepare it again"
         )
-    return TokenSplit(Path(folder), manifest.splits[name], manifest.id_dtype)
+    return TokenSplit(Path(folder), name, manifest)
 
 
 def check_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> None:
