@@ -26,6 +26,7 @@ Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
 """{"input": ..., "positions": ...} and the labels."""
 
 _FOREVER = 2**62
+_BLOCK = 4096
 
 
 class RowLoader(BaseDataLoader):
@@ -118,6 +119,7 @@ class Batches(Dataset):
         self.config, self.packed, self.batch = config, packed, batch
         limit = packed.rows if config.limit == -1 else min(config.limit, packed.rows)
         self.end = _FOREVER if config.infinite else limit
+        self.block, self.order = -1, np.empty(0, dtype=np.int64)
 
     def __getitem__(self, first: int) -> Batch:
         places = np.arange(first, first + self.batch)
@@ -125,10 +127,20 @@ class Batches(Dataset):
         labels[places >= self.end] = IGNORE_INDEX
         batch = {"input": torch.from_numpy(inputs)}
         if self.config.positions:
-            batch["positions"] = torch.from_numpy(positions)
+            batch["positions"] = torch.from_numpy(np.ascontiguousarray(positions))
         return batch, torch.from_numpy(labels)
 
     def _rows(self, places: np.ndarray) -> np.ndarray:
+        """The order is computed for a block of places at a time: a few have the price of many."""
+        rows = np.empty_like(places)
+        for block in np.unique(places // _BLOCK):
+            if block != self.block:
+                self.block, self.order = block, self._order(block * _BLOCK + np.arange(_BLOCK))
+            here = places // _BLOCK == block
+            rows[here] = self.order[places[here] % _BLOCK]
+        return rows
+
+    def _order(self, places: np.ndarray) -> np.ndarray:
         epochs, rows = np.divmod(places, self.packed.rows)
         for epoch in np.unique(epochs):
             now = epochs == epoch

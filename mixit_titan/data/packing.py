@@ -30,7 +30,7 @@ class DocumentRows:
         starts, stops = self.split.bounds(indices)
         stops = np.minimum(stops, starts + self.seq_len + 1)
         inputs, labels = _read(self.split, starts, stops, self.seq_len)
-        return inputs, labels, np.tile(np.arange(self.seq_len), (len(indices), 1))
+        return inputs, labels, np.broadcast_to(np.arange(self.seq_len), inputs.shape)
 
 
 class StreamRows:
@@ -53,25 +53,39 @@ class StreamRows:
         starts = indices * self.seq_len
         stops = np.minimum(starts + self.seq_len + 1, self.split.tokens)
         inputs, labels = _read(self.split, starts, stops, self.seq_len)
-        begins = np.zeros_like(inputs)  # where the document of each token begins in the row
-        for row, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-            first = self.split.document_starts(start + 1, stop) - start
-            labels[row, first - 1] = IGNORE_INDEX
-            first = first[first < self.seq_len]
-            begins[row, first] = first
-        return inputs, labels, np.arange(self.seq_len) - np.maximum.accumulate(begins, axis=1)
+        rows, begins = self._begins(starts, stops)
+        labels[rows, begins - 1] = IGNORE_INDEX
+        inside = begins < self.seq_len
+        return inputs, labels, _positions(rows[inside], begins[inside], inputs.shape)
+
+    def _begins(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The documents that begin within the rows, but for a row's first token: the row of each,
+        and where in the row."""
+        low = self.split.documents_before(starts + 1)
+        counts = self.split.documents_before(stops) - low
+        rows = np.repeat(np.arange(len(starts)), counts)
+        nth = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return rows, self.split.bounds(low[rows] + nth)[0] - starts[rows]
+
+
+def _positions(rows: np.ndarray, begins: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """0, 1, 2, ... from the beginning of each row and from each of `begins` in its row."""
+    count, length = shape
+    firsts = np.sort(np.concatenate([np.arange(count) * length, rows * length + begins]))
+    lengths = np.diff(firsts, append=count * length)
+    return (np.arange(count * length) - np.repeat(firsts, lengths)).reshape(shape)
 
 
 def _read(
     split: TokenSplit, starts: np.ndarray, stops: np.ndarray, seq_len: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the tokens start..stop: all but the last are inputs, all but the first labels."""
-    inputs = np.full((len(starts), seq_len), split.eos_id, dtype=np.int64)
-    labels = np.full((len(starts), seq_len), IGNORE_INDEX, dtype=np.int64)
+    inputs = np.empty((len(starts), seq_len), dtype=np.int64)
+    labels = np.empty((len(starts), seq_len), dtype=np.int64)
     for row, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-        tokens = split.read(start, stop)
-        inputs[row, : stop - start - 1] = tokens[:-1]
-        labels[row, : stop - start - 1] = tokens[1:]
+        tokens, length = split.read(start, stop), stop - start - 1
+        inputs[row, :length], inputs[row, length:] = tokens[:-1], split.eos_id
+        labels[row, :length], labels[row, length:] = tokens[1:], IGNORE_INDEX
     return inputs, labels
 
 
