@@ -84,7 +84,9 @@ def _write(folder: Path, args: Arguments) -> None:
             documents=len(ends),
             tokens=len(tokens),
             bytes=4 * len(tokens),
-            sha256={ending: hashlib.sha256(content).hexdigest() for ending, content in files.items()},
+            sha256={
+                ending: hashlib.sha256(content).hexdigest() for ending, content in files.items()
+            },
         )
         for ending, path in shard.files(folder).items():
             path.write_bytes(files[ending])

@@ -54,7 +54,9 @@ def _write_shard(folder: Path, name: str, documents: Documents, dtype: str) -> d
         "documents": len(documents),
         "tokens": len(ids),
         "bytes": len(ids) - len(documents),
-        "sha256": {ending: hashlib.sha256(content).hexdigest() for ending, content in files.items()},
+        "sha256": {
+            ending: hashlib.sha256(content).hexdigest() for ending, content in files.items()
+        },
     }
 
 

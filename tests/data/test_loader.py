@@ -56,9 +56,7 @@ def loader(
     folder: str, rank: int = 0, ranks: int = 1, batch: int = 1, **settings: object
 ) -> RowLoader:
     config = RowLoader.Config(dataset_path=folder, **settings)
-    return RowLoader(
-        config, dp_rank=rank, dp_world_size=ranks, seq_len=L, local_batch_size=batch
-    )
+    return RowLoader(config, dp_rank=rank, dp_world_size=ranks, seq_len=L, local_batch_size=batch)
 
 
 def rows_of(batch: tuple[dict[str, torch.Tensor], torch.Tensor]) -> list[Row]:
@@ -95,9 +93,7 @@ def global_batches(
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_an_epoch_has_every_row_once_and_the_next_another_order(
-    folder: str, packing: str
-) -> None:
+def test_an_epoch_has_every_row_once_and_the_next_another_order(folder: str, packing: str) -> None:
     expected = expected_rows(TRAIN, packing)
     iterator = iter(loader(folder, packing=packing))
     epochs = [[rows_of(next(iterator))[0] for _ in expected] for _ in "12"]
