@@ -110,6 +110,12 @@ class ParamsArguments:
     """One line of JSON instead of a table."""
 
 
+def prepare(arguments: list[str]) -> None:
+    from mixit_titan.data.command import PrepareArguments, run_prepare
+
+    run_prepare(tyro.cli(PrepareArguments, prog="mixit-titan prepare", args=arguments))
+
+
 def demo(arguments: list[str]) -> None:
     from mixit_titan.demo import DemoArguments, run_demo
 
@@ -119,6 +125,7 @@ def demo(arguments: list[str]) -> None:
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
+    "prepare": prepare,
     "demo": demo,
 }
 
@@ -128,6 +135,7 @@ def _usage() -> str:
         "usage: mixit-titan COMMAND ...\n\n"
         "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
         "  params              parameters, FLOPs and memory of a model\n"
+        "  prepare SOURCE      turn a corpus into token shards\n"
         "  demo                train all five variants on this machine and compare them\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
