@@ -19,7 +19,7 @@ from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.data.packing import PACKINGS, DocumentRows, Packing, StreamRows
 from mixit_titan.data.permutation import permuted
-from mixit_titan.data.shards import open_split
+from mixit_titan.data.shards import open_split, read_manifest
 from mixit_titan.errors import ConfigError
 
 Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
@@ -47,6 +47,11 @@ class RowLoader(BaseDataLoader):
         """Start another epoch after the last row, in another order."""
         limit: int = -1
         """Rows of a loader that is not infinite; -1: all."""
+
+        @property
+        def tokenizer(self) -> str:
+            """The fingerprint of the tokenizer behind the rows."""
+            return read_manifest(self.dataset_path).tokenizer.fingerprint
 
         def packed(self, seq_len: int) -> DocumentRows | StreamRows:
             """The rows, in the order of the files; a ConfigError if there is not one."""
