@@ -115,11 +115,11 @@ def _build(table: dict[str, Any], path: str, where: str) -> Trainer.Config:
             f'{where} is for GPUs (device = "gpu") and this machine has none: '
             "take one of train_configs/debug_*.toml, or set --device auto"
         )
-    flavor, model = model_from_section(table.get("model", {}), where)
+    data = section(DataSection, "data")
+    flavor, model = model_from_section(table.get("model", {}), where, data.packing)
     training = section(TrainingConfig, "training")
     if "seq_len" not in table.get("training", {}):
         training.seq_len = model.shape.seq_len
-    data = section(DataSection, "data")
     folder, tokenizer = prepared_data(data)
     loader = RowLoader.Config(
         dataset_path=folder,

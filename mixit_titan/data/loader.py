@@ -6,6 +6,7 @@ for any number of ranks, workers and microbatches, and the state is one number: 
 """
 
 import signal
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -83,16 +84,18 @@ class RowLoader(BaseDataLoader):
         first = self.consumed + self.rank * self.batch
         # Every rank gives as many batches as the others.
         left = _FOREVER if self.config.infinite else self.batches.end - self.consumed
-        loader = StatefulDataLoader(
-            self.batches,
-            batch_size=None,
-            sampler=range(first, first + left + -left % self.global_batch, self.global_batch),
-            num_workers=self.config.workers,
-            worker_init_fn=_leave_interrupts_to_the_rank,
-            generator=torch.Generator(),  # it draws a seed for its workers: not from the model's
-            # Its own state would be that of one rank and its workers: ours is `consumed`.
-            snapshot_every_n_steps=_FOREVER,
-        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="'set_vital' is deprecated")
+            loader = StatefulDataLoader(
+                self.batches,
+                batch_size=None,
+                sampler=range(first, first + left + -left % self.global_batch, self.global_batch),
+                num_workers=self.config.workers,
+                worker_init_fn=_leave_interrupts_to_the_rank,
+                generator=torch.Generator(),  # it draws a seed for workers: not from the model's
+                # Its own state would be that of one rank and its workers: ours is `consumed`.
+                snapshot_every_n_steps=_FOREVER,
+            )
         for batch in loader:
             self.consumed += self.global_batch  # when it is given, not when a worker reads ahead
             yield batch
