@@ -61,7 +61,9 @@ class HeldOutValidator(Validator):
         # Sums over all labels of the negative log-likelihood, of 1 and of the label's bytes.
         sums = torch.zeros(3, dtype=torch.float64, device=utils.device_type)
         for batch in self._batches():
-            sums += self._sums(batch, model_parts)
+            loss, labels = self._forward(batch, model_parts)
+            if not self.parallel_dims.pp_enabled or self.pp_has_last_stage:
+                sums += self._sums(loss, labels)
         for mesh in ("loss", "pp"):
             sums = dist_utils.dist_sum_tensor(sums, self.parallel_dims.get_optional_mesh(mesh))
         for model in model_parts:
@@ -82,16 +84,18 @@ class HeldOutValidator(Validator):
             inputs = {name: value.to(utils.device_type) for name, value in inputs.items()}
             yield inputs, labels.to(utils.device_type)
 
-    def _sums(self, batch: Batch, model_parts: list[nn.Module]) -> torch.Tensor:
-        """Of this rank's part of the batch; 0 on the pipeline stages that have no loss."""
+    def _forward(
+        self, batch: Batch, model_parts: list[nn.Module]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The summed loss of this rank's part of the batch, and the labels of that part."""
         if self.parallel_dims.pp_enabled:
-            loss, labels = self._pipelined(batch, model_parts)
-            if not self.pp_has_last_stage:
-                return torch.zeros_like(self.token_bytes[:3])
-        else:
-            inputs, labels, extra = self.post_dataloading_process(*batch, model_parts)
-            with self.validation_context():
-                loss, _ = self.loss_fn(model_parts[0](inputs, **extra), labels)
+            return self._pipelined(batch, model_parts)
+        inputs, labels, extra = self.post_dataloading_process(*batch, model_parts)
+        with self.validation_context():
+            loss, _ = self.loss_fn(model_parts[0](inputs, **extra), labels)
+        return loss, labels
+
+    def _sums(self, loss: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         loss, labels = (x.to_local() if isinstance(x, DTensor) else x for x in (loss, labels))
         counted = labels != IGNORE_INDEX
         size = self.token_bytes[labels.clamp(min=0)] * counted
@@ -117,5 +121,5 @@ class HeldOutValidator(Validator):
                 target_mbs=targets if self.pp_has_last_stage else None,
                 losses=losses if self.pp_has_last_stage else None,
             )
-        total = torch.stack(losses).sum() if losses else torch.zeros(())
-        return total.to(utils.device_type), torch.cat(targets)
+        loss = torch.stack(losses).sum() if losses else torch.zeros(())  # no loss but on the last
+        return loss.to(utils.device_type), torch.cat(targets)
