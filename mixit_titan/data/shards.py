@@ -7,10 +7,10 @@ FOLDER/train-00000.ends     uint64, little endian: for each document, how many t
                             shard there are up to and with its end-of-text id
 """
 
+import bisect
 import functools
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -160,14 +160,16 @@ class TokenSplit:
     description goes.
     """
 
-    def __init__(self, folder: Path, split: Split, dtype: np.dtype) -> None:
-        self.folder, self.split, self.dtype = folder, split, dtype
+    def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
+        self.folder, self.name = folder, name
+        self.dtype, self.eos_id = manifest.id_dtype, manifest.tokenizer.eos_id
+        split = manifest.splits[name]
         self.tokens, self.documents, self.bytes = split.tokens, split.documents, split.bytes
-        shards = [shard for shard in split.shards if shard.documents]
-        self.shards = shards
-        self.first_token = np.cumsum([0, *(shard.tokens for shard in shards)])
-        self.first_document = np.cumsum([0, *(shard.documents for shard in shards)])
-        check_sizes(folder, shards, dtype)
+        self.shards = [shard for shard in split.shards if shard.documents]
+        self.first_token = np.cumsum([0, *(shard.tokens for shard in self.shards)])
+        self.first_document = np.cumsum([0, *(shard.documents for shard in self.shards)])
+        self._first_token = self.first_token.tolist()  # bisect is quicker on a list
+        check_sizes(folder, self.shards, self.dtype)
         self._open()
 
     def _open(self) -> None:
@@ -192,24 +194,20 @@ class TokenSplit:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Tokens start..stop of the whole split: a view of the file where they lie in one shard."""
-        parts = [tokens for _, tokens in self._pieces(start, stop)]
+        if not 0 <= start <= stop <= self.tokens:
+            raise IndexError(f"tokens {start}..{stop} of {self.tokens}")
+        shard = bisect.bisect_right(self._first_token, start) - 1
+        parts = []
+        while start < stop:
+            first, upto = self._first_token[shard], min(stop, self._first_token[shard + 1])
+            parts.append(self._map(shard, "tokens")[start - first : upto - first])
+            start, shard = upto, shard + 1
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, self.dtype)
 
-    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray]]:
-        if not 0 <= start <= stop <= self.tokens:
-            raise IndexError(f"tokens {start}..{stop} of {self.tokens}")
-        shard = int(np.searchsorted(self.first_token, start, side="right")) - 1
-        while start < stop:
-            first, last = int(self.first_token[shard]), int(self.first_token[shard + 1])
-            upto = min(stop, last)
-            yield shard, self._map(shard, "tokens")[start - first : upto - first]
-            start, shard = upto, shard + 1
-
     def bounds(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where documents begin and end (with their end-of-text id), in tokens of the split."""
-        documents = np.asarray(documents, dtype=np.int64)
         shards = np.searchsorted(self.first_document, documents, side="right") - 1
         starts, stops = np.empty_like(documents), np.empty_like(documents)
         for shard in np.unique(shards):
@@ -221,20 +219,18 @@ class TokenSplit:
             stops[here] = self.first_token[shard] + ends[local].astype(np.int64)
         return starts, stops
 
-    def document_starts(self, start: int, stop: int) -> np.ndarray:
-        """Where documents begin that begin within start..stop, in tokens of the split."""
-        found = []
-        for shard, tokens in self._pieces(start, stop):
-            base = int(self.first_token[shard])
-            local = max(start, base) - base
-            ends = self._map(shard, "ends")
-            # An end is the beginning of the next document; searched in its own type, or NumPy
-            # would convert the whole file.
-            low, high = np.searchsorted(ends, np.array([local, local + len(tokens)], dtype=_END))
-            if local == 0:
-                found.append(np.array([base], dtype=np.int64))
-            found.append(base + ends[low:high].astype(np.int64))
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+    def documents_before(self, tokens: np.ndarray) -> np.ndarray:
+        """How many documents begin before each of `tokens` (above 0) of the split."""
+        shards = np.searchsorted(self.first_token, tokens) - 1
+        counts = np.empty_like(tokens)
+        for shard in np.unique(shards):
+            here = shards == shard
+            # An end is the beginning of the next document. Searched in its own type: NumPy would
+            # convert the whole file to another.
+            local = (tokens[here] - self.first_token[shard]).astype(_END)
+            found = np.searchsorted(self._map(int(shard), "ends"), local)
+            counts[here] = self.first_document[shard] + 1 + found
+        return counts
 
 
 def open_split(folder: str | Path, name: str) -> TokenSplit:
@@ -243,7 +239,7 @@ def open_split(folder: str | Path, name: str) -> TokenSplit:
         raise ConfigError(
             f"{folder} has no split {name!r}, only {', '.join(manifest.splits)}: prepare it again"
         )
-    return TokenSplit(Path(folder), manifest.splits[name], manifest.id_dtype)
+    return TokenSplit(Path(folder), name, manifest)
 
 
 def check_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> None:

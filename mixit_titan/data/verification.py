@@ -81,9 +81,10 @@ def _state(expected: dict[Path, str]) -> State:
 
 def _remembered(folder: Path) -> State:
     try:
-        return json.loads((folder / _MEMORY).read_text(encoding="utf-8"))
+        state = json.loads((folder / _MEMORY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+    return state if isinstance(state, dict) else {}
 
 
 @contextlib.contextmanager

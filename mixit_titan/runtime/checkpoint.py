@@ -12,6 +12,7 @@ from torchtitan.components.checkpointer import CheckpointManager
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
+from mixit_titan.data.loader import RowLoader
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.identity import differences, identity
 
@@ -27,10 +28,15 @@ class IdentifiedCheckpointer(CheckpointManager):
         """The last checkpoint of a run is a full one, so that the run can be extended."""
 
     def __init__(
-        self, config: Config, *, model_parts: list[torch.nn.Module], **kwargs: Any
+        self,
+        config: Config,
+        *,
+        model_parts: list[torch.nn.Module],
+        dataloader: RowLoader,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(config, model_parts=model_parts, **kwargs)
-        self.identity = identity(model_parts[0].config)
+        super().__init__(config, model_parts=model_parts, dataloader=dataloader, **kwargs)
+        self.identity = identity(model_parts[0].config, dataloader.config.tokenizer)
         # Made once: asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._identity_bytes = _encode(self.identity)
 
