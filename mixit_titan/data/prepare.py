@@ -66,7 +66,7 @@ def prepare(
     with alone(folder, wait=wait):
         if is_prepared(folder):
             manifest = verify(folder)
-            check_same(manifest.source["settings"], settings, folder)
+            check_same(manifest.source.get("settings", {}), settings, folder)
             return manifest
         journal = open_journal(folder, settings, corpus.files.state())
         built = _tokenizer_of(folder, tokenizer, corpus)

@@ -28,7 +28,8 @@ def prepared_folder(path: str, tokenizer: str) -> Path:
             f"text file or a folder of them, or {STDLIB!r} for the Python standard library's "
             "sources"
         )
-    corpus = find_corpus(path)
+    # A whole path: a folder may be called like a corpus of the hub.
+    corpus = find_corpus(path if path == STDLIB else str(Path(path).resolve()))
     assert isinstance(corpus.files, LocalFiles)
     key = [corpus.settings(), corpus.files.state(), fingerprint(build_tokenizer(tokenizer))]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]

@@ -30,6 +30,8 @@ class Corpus:
     """Where a record has its text."""
     train_documents: int | None = None
     validation_documents: int | None = None
+    articles: bool = False
+    """WikiText's: lines that make up articles, in files for each split."""
 
     def settings(self) -> dict[str, Any]:
         """What decides on the documents."""
@@ -39,6 +41,7 @@ class Corpus:
             "text_key": self.text_key,
             "train_documents": self.train_documents,
             "validation_documents": self.validation_documents,
+            "articles": self.articles,
         }
 
     def expected_bytes(self) -> int | None:
@@ -50,7 +53,7 @@ class Corpus:
 
     def documents(self) -> Iterator[Document]:
         """Always in the same order. The splits are disjoint."""
-        if self.name in WIKITEXT:
+        if self.articles:
             return self._articles()
         if self.train_documents is not None:
             texts = chain.from_iterable(map(self._texts, self.files.names))
@@ -123,7 +126,8 @@ def find_corpus(
     if not on_hub and None in counts.values() and any(counts.values()):
         raise ConfigError("--train-documents and --validation-documents go together")
     label = name if on_hub or name == STDLIB else Path(name).resolve().name
-    return Corpus(name=label, files=files, text_key=text_key, **counts)
+    articles = name in WIKITEXT
+    return Corpus(name=label, files=files, text_key=text_key, articles=articles, **counts)
 
 
 def fineweb_files(subset: str) -> HubFiles:
