@@ -1,8 +1,8 @@
 """The product with a matrix that is drawn while it is multiplied.
 
 Kept are three small tensors a layer: the key (seed, layer, first head), the mean of each row and
-the standard deviation of each head. On a GPU a Triton kernel draws each tile in registers; elsewhere
-torch draws strips of rows, which is slow, and saves memory only.
+the standard deviation of each head. On a GPU a Triton kernel draws each tile in registers.
+Elsewhere torch draws strips of rows, which is slow, and saves memory only.
 
 Shapes: B batch, L length, N heads, H head width, M the longest length.
 """

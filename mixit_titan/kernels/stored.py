@@ -2,10 +2,10 @@
 
 The batch is folded into the columns, so that each head is one product, and the rows are taken in
 strips: a strip multiplies no more than what it sees, so that the zero half is skipped but for the
-blocks on the diagonal. All heads of a strip are one `bmm`, which gives each thread heads of its own.
+blocks on the diagonal. All heads of a strip are one `bmm`: each thread has heads of its own.
 
-On a CPU the zero half of the square is put to use: it holds the transpose, so that the backward
-product reads rows too. A strip of columns would touch a memory page for every row.
+On a CPU the zero half of the square is put to use: it holds the transpose ("mirrored"), so that the
+backward product reads rows too. A strip of columns would touch a memory page for every row.
 
 Shapes: B batch, L length, N heads, H head width.
 """
@@ -32,11 +32,16 @@ def stored_matrix(
     return keep(mixing_matrix(spec, layer, heads, device=device), spec, dtype)
 
 
+def mirrored(spec: MatrixSpec, device: torch.device) -> bool:
+    """Whether a matrix of `stored_matrix` has its transpose in the zero half."""
+    return spec.causal and device.type == "cpu"
+
+
 def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Tensor:
     """A, or A - I, in `dtype`, and on a CPU with the transpose in its zero half. Changes a_NLL."""
     if identity_apart(spec, dtype):
         a_NLL.diagonal(dim1=1, dim2=2).sub_(1.0)
-    if _mirrored(a_NLL, spec.causal):
+    if mirrored(spec, a_NLL.device):
         for i, j in _strips(a_NLL.shape[1], a_NLL.device):
             a_NLL[:, i:j, j:] = a_NLL[:, j:, i:j].transpose(1, 2)
     return a_NLL.to(dtype)
@@ -48,23 +53,22 @@ def stored_mix(
     matrix_NLL: torch.Tensor,
     positions_BL: torch.Tensor | None,
     causal: bool,
+    mirrored: bool,
     add_v: bool,
     transposed: bool,
 ) -> torch.Tensor:
     """A v, or A^T v if `transposed`; v is added where the matrix is kept without its identity."""
     matrix_NLL = matrix_NLL.to(v_BLNH.dtype)
     out_BLNH = torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
+    flags = (causal, mirrored, add_v, transposed)
     if positions_BL is None:
-        _mix(out_BLNH, matrix_NLL, v_BLNH, causal, add_v, transposed)
+        _mix(out_BLNH, matrix_NLL, v_BLNH, *flags)
         return out_BLNH
     for (start, end), rows in places(positions_BL).items():
-        if len(rows) == len(v_BLNH):
-            part = slice(None)
-        else:
-            part = torch.tensor(rows, device=v_BLNH.device)
-        mixed = torch.empty_like(v_BLNH[part, start:end])
-        _mix(mixed, matrix_NLL, v_BLNH[part, start:end], causal, add_v, transposed)
-        out_BLNH[part, start:end] = mixed
+        document = v_BLNH[rows, start:end]
+        mixed = torch.empty_like(document)
+        _mix(mixed, matrix_NLL, document, *flags)
+        out_BLNH[rows, start:end] = mixed
     return out_BLNH
 
 
@@ -84,9 +88,9 @@ def _backward(
     ctx: torch.autograd.function.FunctionCtx, grad_BLNH: torch.Tensor
 ) -> tuple[torch.Tensor | None, ...]:
     matrix_NLL, positions_BL = ctx.saved_tensors
-    causal, add_v, transposed = ctx.flags
-    grad = stored_mix(grad_BLNH, matrix_NLL, positions_BL, causal, add_v, not transposed)
-    return grad, None, None, None, None, None
+    *flags, transposed = ctx.flags
+    grad = stored_mix(grad_BLNH, matrix_NLL, positions_BL, *flags, not transposed)
+    return grad, *[None] * 6
 
 
 stored_mix.register_autograd(_backward, setup_context=_save)
@@ -97,6 +101,7 @@ def _mix(
     a_NLL: torch.Tensor,
     v_BLNH: torch.Tensor,
     causal: bool,
+    mirrored: bool,
     add_v: bool,
     transposed: bool,
 ) -> None:
@@ -111,7 +116,7 @@ def _mix(
         v_NLBH[:, i:j].copy_(v_BLNH[:, i:j].permute(2, 1, 0, 3))
         if mixed_NSC is None or mixed_NSC.shape[1] != j - i:
             mixed_NSC = v_BLNH.new_empty(heads, j - i, batch * width)
-        _strip_product(mixed_NSC, a_NLL, v_NLC, i, j, causal, transposed)
+        _strip_product(mixed_NSC, a_NLL, v_NLC, i, j, causal, mirrored, transposed)
         mixed_BSNH = mixed_NSC.view(heads, j - i, batch, width).permute(2, 1, 0, 3)
         if add_v:
             torch.add(v_BLNH[:, i:j], mixed_BSNH, out=out_BLNH[:, i:j])
@@ -126,6 +131,7 @@ def _strip_product(
     i: int,
     j: int,
     causal: bool,
+    mirrored: bool,
     transposed: bool,
 ) -> None:
     """Rows i to j of A v or A^T v. `out` is contiguous: else bmm multiplies head after head."""
@@ -133,17 +139,13 @@ def _strip_product(
     if not transposed:
         seen = j if causal else length
         torch.bmm(a_NLL[:, i:j, :seen], v_NLC[:, :seen], out=out_NSC)
-    elif _mirrored(a_NLL, causal):
+    elif mirrored:
         torch.bmm(a_NLL[:, i:j, i:j].transpose(1, 2), v_NLC[:, i:j], out=out_NSC)
         if j < length:
             out_NSC.baddbmm_(a_NLL[:, i:j, j:length], v_NLC[:, j:])
     else:
         first = i if causal else 0
         torch.bmm(a_NLL[:, first:length, i:j].transpose(1, 2), v_NLC[:, first:], out=out_NSC)
-
-
-def _mirrored(a_NLL: torch.Tensor, causal: bool) -> bool:
-    return causal and a_NLL.device.type == "cpu"
 
 
 def _strips(length: int, device: torch.device) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from mixit_titan.kernels.mixing import MatrixSpec, centre, mixing_matrix
+from mixit_titan.kernels.stored import keep
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
 from mixit_titan.model.llama import MixitLlama
@@ -95,10 +96,7 @@ def golden_model(golden: dict, config: dict) -> MixitLlama:
             theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
             inner = block.attention.inner_attention
             assert inner.matrix.shape == theirs.shape
-            # The buffer is without the identity, which the forward adds.
-            inner.matrix = (
-                theirs - torch.eye(len(theirs[0])) if inner.config.spec.identity else theirs
-            )
+            inner.matrix = keep(theirs.clone(), inner.config.spec, torch.float32)
     freeze(model, variant)
     return model
 

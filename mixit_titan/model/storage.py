@@ -1,0 +1,52 @@
+"""Which form of the mixing matrices a model takes."""
+
+import functools
+from typing import Literal
+
+from torchtitan.tools import utils
+from torchtitan.tools.logging import logger
+
+from mixit_titan.kernels.causal_mix import Form
+from mixit_titan.model.shapes import Shape
+
+Storage = Literal["auto", Form]
+
+BYTES = {"float32": 4, "bfloat16": 2}
+# All matrices of a model on one rank. Above it, memory is worth more than the time to draw.
+_STORED_LIMIT = 4 * 2**30
+
+
+def matrix_elements(shape: Shape, tensor_parallel: int = 1) -> int:
+    """Of all layers, on one rank."""
+    return shape.layers * shape.heads // tensor_parallel * shape.seq_len**2
+
+
+def choose_form(
+    storage: Storage,
+    shape: Shape,
+    dtype: str,
+    *,
+    documents: bool = False,
+    tensor_parallel: int = 1,
+) -> Form:
+    """`auto`: stored where the matrices fit, else generated. On a GPU also generated for rows of
+    several documents: the stored form asks the host where they are, once a layer."""
+    if storage != "auto":
+        reason = f'model.mixing.storage = "{storage}"'
+    else:
+        size = matrix_elements(shape, tensor_parallel) * BYTES[dtype]
+        asks_host = documents and utils.device_type != "cpu"
+        storage = "generated" if size > _STORED_LIMIT or asks_host else "stored"
+        reason = f"auto: {size / 2**20:,.0f} MiB of matrices"
+        reason += " and documents on a GPU" if asks_host else ""
+    slow = storage == "generated" and utils.device_type == "cpu"
+    _log_once(
+        f"Mixing matrices are {storage} ({reason})"
+        + (", drawn by torch: without a GPU this form is slow" if slow else "")
+    )
+    return storage
+
+
+@functools.cache
+def _log_once(message: str) -> None:
+    logger.info(message)
