@@ -4,7 +4,6 @@ import dataclasses
 from typing import Literal
 
 from torch import nn
-from torchtitan.distributed.pipeline_parallel import pipeline_llm
 from torchtitan.models.common import CosSinRoPE, Embedding, Linear, RMSNorm
 from torchtitan.models.common.attention import (
     GQAttention,
@@ -23,6 +22,7 @@ from mixit_titan.model.initialization import Normal
 from mixit_titan.model.llama import Block, MixitLlama, ScaledLinear, ShapedFeedForward
 from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding, RandomMixing
 from mixit_titan.model.parallelize import parallelize
+from mixit_titan.model.pipeline import pipeline
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.storage import Storage, choose_form
@@ -88,7 +88,7 @@ def model_spec(flavor: str, config: MixitLlama.Config) -> ModelSpec:
         flavor=flavor,
         model=config,
         parallelize_fn=parallelize,
-        pipelining_fn=pipeline_llm,
+        pipelining_fn=pipeline,
         post_optimizer_build_fn=None,
         state_dict_adapter=None,
     )
