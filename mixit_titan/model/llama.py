@@ -76,7 +76,7 @@ class Block(TransformerBlock):
         self.ffn_norm = config.ffn_norm.build()
         self.skip, self.branch = config.skip, config.branch
 
-    def _add(self, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+    def add(self, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
         if self.skip == self.branch == 1.0:
             return x + f
         return self.skip * x + self.branch * f
@@ -87,8 +87,8 @@ class Block(TransformerBlock):
         attention_masks: AttentionMasksType | None,
         positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        h = self._add(x, self.attention(self.attention_norm(x), attention_masks, positions))
-        return self._add(h, self.feed_forward(self.ffn_norm(h)))
+        h = self.add(x, self.attention(self.attention_norm(x), attention_masks, positions))
+        return self.add(h, self.feed_forward(self.ffn_norm(h)))
 
 
 class MixitLlama(Decoder):

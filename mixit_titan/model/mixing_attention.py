@@ -21,6 +21,7 @@ from torchtitan.protocols.module import Module
 from mixit_titan.kernels.causal_mix import Form, causal_mix, mixing_state
 from mixit_titan.kernels.mixing import MatrixSpec, draw_rows
 from mixit_titan.kernels.stored import identity_apart
+from mixit_titan.model.storage import log_form
 
 _ROWS = 64  # drawn at a time for a shard
 
@@ -107,6 +108,7 @@ class RandomMixing(Module):
 
     def _init_self_buffers(self, *, buffer_device: torch.device | None = None) -> None:
         cfg = self.config
+        log_form(cfg.form)
         if cfg.form == "sharded":
             return
         device = buffer_device or next(self.buffers()).device

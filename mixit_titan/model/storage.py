@@ -32,21 +32,17 @@ def choose_form(
     """`auto`: stored where the matrices fit, else generated. On a GPU also generated for rows of
     several documents: the stored form asks the host where they are, once a layer."""
     if storage != "auto":
-        reason = f'model.mixing.storage = "{storage}"'
-    else:
-        size = matrix_elements(shape, tensor_parallel) * BYTES[dtype]
-        asks_host = documents and utils.device_type != "cpu"
-        storage = "generated" if size > _STORED_LIMIT or asks_host else "stored"
-        reason = f"auto: {size / 2**20:,.0f} MiB of matrices"
-        reason += " and documents on a GPU" if asks_host else ""
-    slow = storage == "generated" and utils.device_type == "cpu"
-    _log_once(
-        f"Mixing matrices are {storage} ({reason})"
-        + (", drawn by torch: without a GPU this form is slow" if slow else "")
-    )
-    return storage
+        return storage
+    size = matrix_elements(shape, tensor_parallel) * BYTES[dtype]
+    asks_host = documents and utils.device_type != "cpu"
+    return "generated" if size > _STORED_LIMIT or asks_host else "stored"
 
 
 @functools.cache
-def _log_once(message: str) -> None:
-    logger.info(message)
+def log_form(form: Form) -> None:
+    """Once a process, not once a layer."""
+    slow = form == "generated" and utils.device_type == "cpu"
+    logger.info(
+        f"Mixing matrices are {form}"
+        + (", which without a GPU saves memory and costs time" if slow else "")
+    )

@@ -145,7 +145,19 @@ def test_matrix_from_their_noise(golden: dict) -> None:
 def test_sink_head(golden: dict) -> None:
     config = json.loads(str(golden["config_json"]))
     spec = MatrixSpec(
-        seed=0, length=config["seq_len"], std_low=1, std_high=1, identity=True, sink_head=True, causal=True
+        seed=0,
+        length=config["seq_len"],
+        std_low=1,
+        std_high=1,
+        identity=True,
+        sink_head=True,
+        causal=True,
+        length=config["seq_len"],
+        std_low=1,
+        std_high=1,
+        identity=True,
+        sink_head=True,
+        causal=True,
     )
     theirs = torch.from_numpy(golden["attn_weights/0"])[0]
     assert torch.equal(mixing_matrix(spec, 0, [0])[0], theirs)

@@ -1,4 +1,7 @@
-"""Mixing on two ranks, split in every way that there is: the losses are those of one rank."""
+"""Mixing on two ranks, split in every way that there is: the losses are those of one rank.
+
+Matrices that are whole on each rank are in test_training.py.
+"""
 
 from pathlib import Path
 
@@ -11,7 +14,6 @@ STORAGE = "--model.mixing.storage"
 TENSOR = ["--parallelism.tensor_parallel_degree", "2"]
 PIPELINE = ["--parallelism.pipeline_parallel_degree", "2"]
 JOBS = {
-    "mixit_replicated": ("mixit", [STORAGE, "stored"]),
     "mixit_sharded": ("mixit", [STORAGE, "sharded"]),
     "mixit_tensor": ("mixit", TENSOR),
     "mixit_tensor_generated": (
