@@ -23,7 +23,7 @@ from torchtitan.config.configs import (
     ParallelismConfig,
     TrainingConfig,
 )
-from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
+from torchtitan.distributed.activation_checkpoint import FullAC
 from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.tools.profiler import Profiler
 from torchtitan.trainer import Trainer
@@ -35,6 +35,7 @@ from mixit_titan.data.tokenizers import tokenizer_config
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.model.build import model_spec
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.recomputation import SelectiveRecomputation
 from mixit_titan.model.section import model_from_section
 from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer
 from mixit_titan.runtime.device import has_gpu
@@ -185,6 +186,8 @@ def _defaults(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
         # Varlen attention asks the host for the longest document, which a graph cannot.
         "training": {"disable_cuda_graphs": True} if varlen else {},
     }
+    if str(table.get("parallelism", {}).get("pipeline_parallel_degree", 1)) != "1":
+        defaults["training"] = {"disable_cuda_graphs": True}  # torchtitan cannot capture stages
     if table.get("checkpoint", {}).get("initial_load_path"):
         defaults["checkpoint"] = {"initial_load_model_only": True}
     if not has_gpu():
@@ -221,8 +224,9 @@ def _optimizer(section: OptimizerSection) -> OptimizersContainer.Config:
 
 def _activation_checkpoint(
     section: ActivationCheckpointSection,
-) -> SelectiveAC.Config | FullAC.Config | None:
-    return {"none": None, "selective": SelectiveAC.Config(), "full": FullAC.Config()}[section.mode]
+) -> SelectiveRecomputation.Config | FullAC.Config | None:
+    modes = {"none": None, "selective": SelectiveRecomputation.Config(), "full": FullAC.Config()}
+    return modes[section.mode]
 
 
 def _loss(section: LossSection, model: MixitLlama.Config) -> BaseLoss.Config:

@@ -1,26 +1,29 @@
-"""The mixing matrix A of MixiT as a pure function of (seed, layer, head, i, j), and its product.
+"""The mixing matrix A of MixiT as a pure function of (seed, layer, head, i, j).
 
-    A = I + W - mean(W)      out_i = sum over j <= i of A_ij v_j
+    A = I + std (W - mean(W))
 
-W_ij is Gaussian, mean(W) of row i is taken over the visible prefix j <= i, so that each row of A
-sums to 1. Nothing is stored between calls and nothing is drawn from torch's generator.
+W_ij is a standard normal. mean(W) of row i is taken over what the row sees: its prefix j <= i, or
+the whole row without causality. So each row of A sums to 1. Nothing is drawn from torch's
+generator, and an element is the same on every device and however the matrix is split.
 
-Shapes: N heads, L rows and columns, B batch, H head width.
+Shapes: N heads, R rows, L columns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from mixit_titan.kernels.philox import normals, philox, uniform
+from mixit_titan.kernels.philox import Word, normals, philox, uniform
 
 # The four words of one Philox call serve four neighbouring 32-column strips of a row, so that a
 # tiled kernel can use all four as whole tiles: column j takes word (j // 32) % 4.
-_STRIP = 32
-_GROUP = 4 * _STRIP
+STRIP = 32
+GROUP = 4 * STRIP
 # Counter word c3 is the layer; this bit sets the per-head draws apart from the matrix itself.
 _HEAD_DOMAIN = 1 << 31
+# Counters drawn at a time: what fits a CPU's cache; on a GPU, enough to fill it.
+_CHUNK = {"cpu": 1 << 14, "cuda": 1 << 24}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,28 +39,72 @@ class MatrixSpec:
     identity: bool
     sink_head: bool
     """Head 0 is not random: half itself, half position 0."""
+    causal: bool
+    """A row sees the columns up to its own; else all of them."""
 
 
 def draw_words(
-    seed: int, layer: int, head: int, rows: torch.Tensor, length: int
+    seed: int, layer: int, head: Word, rows: torch.Tensor, length: int
 ) -> tuple[torch.Tensor, ...]:
-    """The generator's integers behind W[rows, :length]: four blocks of (rows, groups, 32)."""
-    groups = -(-length // _GROUP)
-    column = torch.arange(groups * _STRIP, device=rows.device).view(1, groups, _STRIP)
+    """The generator's integers behind W[rows, :length]: four blocks of (rows, groups, 32).
+
+    `head` can be a tensor of (N, 1, 1, 1), which comes first in the shape of the blocks.
+    """
+    groups = -(-length // GROUP)
+    column = torch.arange(groups * STRIP, device=rows.device).view(1, groups, STRIP)
     return philox(seed, column, rows.view(-1, 1, 1), head, layer)
 
 
-def draw_noise(seed: int, layer: int, head: int, rows: torch.Tensor, length: int) -> torch.Tensor:
-    """W[rows, :length] at standard deviation 1, not yet causal."""
+def draw_noise(seed: int, layer: int, head: Word, rows: torch.Tensor, length: int) -> torch.Tensor:
+    """W[rows, :length]: neither centred nor causal."""
     strips = normals(draw_words(seed, layer, head, rows, length))
-    return torch.stack(strips, dim=2).flatten(1)[:, :length]
+    return torch.stack(strips, dim=-2).flatten(-3)[..., :length]
 
 
-def head_std(spec: MatrixSpec, layer: int, head: int, device: torch.device) -> torch.Tensor:
-    """Standard deviation of head `head`: std_low + u (std_high - std_low), u ~ U(0, 1)."""
-    zero = torch.zeros((), dtype=torch.int64, device=device)
-    u = uniform(philox(spec.seed, zero, 0, head, layer | _HEAD_DOMAIN)[0])
+def head_stds(
+    spec: MatrixSpec, layer: int, heads: Sequence[int], device: torch.device
+) -> torch.Tensor:
+    """Standard deviation of each head: std_low + u (std_high - std_low), u ~ U(0, 1)."""
+    counter = torch.tensor(list(heads), device=device)
+    zero = torch.zeros_like(counter)
+    u = uniform(philox(spec.seed, zero, 0, counter, layer | _HEAD_DOMAIN)[0])
     return spec.std_low + u * (spec.std_high - spec.std_low)
+
+
+def row_means(
+    spec: MatrixSpec, layer: int, heads: Sequence[int], device: torch.device
+) -> torch.Tensor:
+    """mean(W) of each row: (N, m) in float32."""
+    means_NL = torch.empty(len(heads), spec.length, device=device)
+    for rows, columns in _chunks(spec, len(heads), device):
+        noise_NRL = draw_noise(spec.seed, layer, _counter(heads, device), rows, columns)
+        means_NL[:, rows] = _means(noise_NRL, rows, spec.causal)
+    return means_NL
+
+
+def assemble(
+    noise_NRL: torch.Tensor,
+    means_NR: torch.Tensor,
+    stds_N: torch.Tensor,
+    heads: Sequence[int],
+    rows: torch.Tensor,
+    *,
+    causal: bool,
+    sink_head: bool,
+    less_identity: bool,
+) -> torch.Tensor:
+    """std (W - mean(W)) of some rows, zero where they do not see; less_identity: a sink head, which
+    is not I plus something, comes out less the identity that will be added to all heads."""
+    columns = torch.arange(noise_NRL.shape[-1], device=rows.device)
+    diagonal_RL = columns == rows.unsqueeze(-1)
+    a_NRL = stds_N.view(-1, 1, 1) * (noise_NRL - means_NR.unsqueeze(-1))
+    if causal:
+        a_NRL.masked_fill_(columns > rows.unsqueeze(-1), 0.0)
+    if sink_head and 0 in heads:
+        # Half on itself and half on position 0; row 0 holds only one half.
+        sink_RL = 0.5 * (diagonal_RL | (columns == 0)) - float(less_identity) * diagonal_RL
+        a_NRL[list(heads).index(0)] = sink_RL
+    return a_NRL
 
 
 def mixing_matrix(
@@ -69,53 +116,68 @@ def mixing_matrix(
 ) -> torch.Tensor:
     """A of shape (len(heads), m, m) in float32."""
     device = torch.device(device)
-    rows = torch.arange(spec.length, device=device)
-    a_NLL = torch.empty(len(heads), spec.length, spec.length, device=device)
-    for n, head in enumerate(heads):
-        if spec.sink_head and head == 0:
-            a_NLL[n] = _sink(spec.length, device)
-            continue
-        noise = draw_noise(spec.seed, layer, head, rows, spec.length)
-        a_NLL[n] = centre(noise * head_std(spec, layer, head, device), identity=spec.identity)
+    a_NLL = torch.zeros(len(heads), spec.length, spec.length, device=device)
+    for rows, columns in _chunks(spec, len(heads), device):
+        a_NLL[:, rows[0] : rows[-1] + 1, :columns] = draw_rows(spec, layer, heads, rows, columns)
     return a_NLL
+
+
+def draw_rows(
+    spec: MatrixSpec,
+    layer: int,
+    heads: Sequence[int],
+    rows: torch.Tensor,
+    columns: int,
+    *,
+    less_identity: bool = False,
+) -> torch.Tensor:
+    """A[rows, :columns] of (N, R, columns) in float32, or A - I. Causal rows see no more than
+    `columns`."""
+    noise_NRL = draw_noise(spec.seed, layer, _counter(heads, rows.device), rows, columns)
+    a_NRL = assemble(
+        noise_NRL,
+        _means(noise_NRL, rows, spec.causal),
+        head_stds(spec, layer, heads, rows.device),
+        heads,
+        rows,
+        causal=spec.causal,
+        sink_head=spec.sink_head,
+        less_identity=spec.identity,
+    )
+    if spec.identity and not less_identity:
+        a_NRL += torch.arange(columns, device=rows.device) == rows.unsqueeze(-1)
+    return a_NRL
 
 
 def centre(noise_LL: torch.Tensor, *, identity: bool) -> torch.Tensor:
     """tril(I + W - mean(W)), the mean of row i over its i + 1 visible entries."""
-    noise_LL = noise_LL.tril()
-    visible = torch.arange(1, noise_LL.shape[-1] + 1, device=noise_LL.device)
-    a_LL = (noise_LL - (noise_LL.sum(-1) / visible).unsqueeze(-1)).tril()
+    rows = torch.arange(noise_LL.shape[-1], device=noise_LL.device)
+    a_LL = (noise_LL - _means(noise_LL, rows, causal=True).unsqueeze(-1)).tril()
     if identity:
         a_LL.diagonal().add_(1.0)
     return a_LL
 
 
-def _sink(length: int, device: torch.device) -> torch.Tensor:
-    """Row i puts one half on itself and one half on position 0; row 0 holds only one half."""
-    a_LL = 0.5 * torch.eye(length, device=device)
-    a_LL[:, 0] = 0.5
-    return a_LL
+def _means(noise_NRL: torch.Tensor, rows: torch.Tensor, causal: bool) -> torch.Tensor:
+    """(N, R): the mean of what each row sees."""
+    if not causal:
+        return noise_NRL.mean(-1)
+    columns = torch.arange(noise_NRL.shape[-1], device=rows.device)
+    visible = noise_NRL.masked_fill(columns > rows.unsqueeze(-1), 0.0)
+    return visible.sum(-1) / (rows + 1)
 
 
-def causal_mix(
-    a_NLL: torch.Tensor, v_BLNH: torch.Tensor, positions_BL: torch.Tensor | None = None
-) -> torch.Tensor:
-    """out[b, i, n] = sum over j <= i of A[n, i, j] v[b, j, n], with the top-left corner of A.
-
-    With positions, each document of a row is mixed by the corner of its own:
-    A[n, positions[b, i], positions[b, j]] within a document, nothing across.
-    """
-    length = v_BLNH.shape[1]
-    a_NLL = a_NLL[:, :length, :length].to(v_BLNH.dtype)
-    if positions_BL is None:
-        # einsum folds the batch into the columns of the product: one matrix product a head.
-        return torch.einsum("nij,bjnh->binh", a_NLL, v_BLNH)
-    a_NBLL = a_NLL[:, positions_BL.unsqueeze(2), positions_BL.unsqueeze(1)]
-    return torch.einsum("nbij,bjnh->binh", a_NBLL * same_document(positions_BL), v_BLNH)
+def _counter(heads: Sequence[int], device: torch.device) -> torch.Tensor:
+    return torch.tensor(list(heads), device=device).view(-1, 1, 1, 1)
 
 
-def same_document(positions_BL: torch.Tensor) -> torch.Tensor:
-    """(B, L, L): whether tokens i and j of a row are of one document. Positions restart at 0 with
-    each document, so index minus position is the index of its first token."""
-    first_BL = torch.arange(positions_BL.shape[1], device=positions_BL.device) - positions_BL
-    return first_BL.unsqueeze(2) == first_BL.unsqueeze(1)
+def _chunks(
+    spec: MatrixSpec, heads: int, device: torch.device
+) -> Iterator[tuple[torch.Tensor, int]]:
+    """All rows in chunks, each with the columns that it sees."""
+    counters = heads * -(-spec.length // GROUP) * STRIP  # behind one row of all heads
+    size = max(1, _CHUNK[device.type] // counters)
+    for first in range(0, spec.length, size):
+        last = min(first + size, spec.length)
+        rows = torch.arange(first, last, device=device)
+        yield rows, last if spec.causal else spec.length

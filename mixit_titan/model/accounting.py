@@ -17,7 +17,7 @@ from torch import nn
 from torchtitan.components.checkpointer.utils import canonical_fqn
 from torchtitan.models.common import Linear
 
-from mixit_titan.model.freezing import part_of
+from mixit_titan.model.freezing import named_weights, part_of
 from mixit_titan.model.llama import MixitLlama
 
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -62,8 +62,8 @@ def count(config: MixitLlama.Config, model: nn.Module, seq_len: int) -> Counts:
     """Counts of a whole, unsharded model (on the meta device) at `seq_len`."""
     frozen_parts = config.variant.frozen
     sizes = {True: 0, False: 0}
-    for name, param in model.named_parameters():
-        sizes[part_of(canonical_fqn(name)) not in frozen_parts] += param.numel()
+    for name, param in named_weights(model):
+        sizes[part_of(name) not in frozen_parts] += param.numel()
 
     forward = backward = 0
     for name, module in model.named_modules():

@@ -4,10 +4,8 @@ import dataclasses
 from typing import Literal
 
 from torch import nn
-from torchtitan.distributed.pipeline_parallel import pipeline_llm
 from torchtitan.models.common import CosSinRoPE, Embedding, Linear, RMSNorm
 from torchtitan.models.common.attention import (
-    BaseAttention,
     GQAttention,
     QKVLinear,
 )
@@ -21,18 +19,13 @@ from torchtitan.tools import utils
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.document_attention import DocumentAttention
 from mixit_titan.model.initialization import Normal
-from mixit_titan.model.llama import (
-    Block,
-    MixingAttention,
-    MixitLlama,
-    PositionedEmbedding,
-    RandomMixing,
-    ScaledLinear,
-    ShapedFeedForward,
-)
+from mixit_titan.model.llama import Block, MixitLlama, ScaledLinear, ShapedFeedForward
+from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding, RandomMixing
 from mixit_titan.model.parallelize import parallelize
+from mixit_titan.model.pipeline import pipeline
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
+from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import Variant
 
 AttentionBackend = Literal["auto", "flex", "varlen", "sdpa"]
@@ -44,6 +37,7 @@ def llama_config(
     recipe: Recipe | None = None,
     *,
     mixing_seed: int = 0,
+    storage: Storage = "auto",
     attention: AttentionBackend = "auto",
 ) -> MixitLlama.Config:
     """The config of one model. `recipe` is that of the mixing mixer; attention takes its scales of
@@ -61,7 +55,11 @@ def llama_config(
         Block.Config(
             attention_norm=_norm(shape),
             ffn_norm=_norm(shape),
-            attention=_mixer(shape, variant, recipe, layer, mixing_seed, attention),
+            attention=(
+                _mixing(shape, recipe, layer, mixing_seed, storage)
+                if variant.mixer == "mixing"
+                else _attention(shape, recipe, attention)
+            ),
             feed_forward=_feed_forward(shape, recipe),
             skip=skip,
             branch=branch,
@@ -80,6 +78,7 @@ def llama_config(
         shape=shape,
         recipe=recipe,
         mixing_seed=mixing_seed,
+        storage=storage,
     )
 
 
@@ -89,7 +88,7 @@ def model_spec(flavor: str, config: MixitLlama.Config) -> ModelSpec:
         flavor=flavor,
         model=config,
         parallelize_fn=parallelize,
-        pipelining_fn=pipeline_llm,
+        pipelining_fn=pipeline,
         post_optimizer_build_fn=None,
         state_dict_adapter=None,
     )
@@ -148,23 +147,23 @@ def _embedding(shape: Shape, variant: Variant) -> Embedding.Config:
     return Embedding.Config(**settings)
 
 
-def _mixer(
-    shape: Shape,
-    variant: Variant,
-    recipe: Recipe,
-    layer: int,
-    seed: int,
-    attention: AttentionBackend,
-) -> BaseAttention.Config:
-    if variant.mixer == "mixing":
-        return MixingAttention.Config(
+def _mixing(
+    shape: Shape, recipe: Recipe, layer: int, seed: int, storage: Storage
+) -> MixingAttention.Config:
+    return MixingAttention.Config(
+        n_heads=shape.heads,
+        wv=_linear(shape, recipe, shape.width, shape.width),
+        wo=_linear(shape, recipe, shape.width, shape.width),
+        inner_attention=RandomMixing.Config(
+            spec=recipe.matrix_spec(seed, shape),
+            layer=layer,
             n_heads=shape.heads,
-            wv=_linear(shape, recipe, shape.width, shape.width),
-            wo=_linear(shape, recipe, shape.width, shape.width),
-            inner_attention=RandomMixing.Config(
-                spec=recipe.matrix_spec(seed, shape), layer=layer, n_heads=shape.heads
-            ),
-        )
+            form=choose_form(storage, shape, "float32"),
+        ),
+    )
+
+
+def _attention(shape: Shape, recipe: Recipe, backend: AttentionBackend) -> GQAttention.Config:
     if shape.head_dim % 2:
         raise ConfigError(
             f"model.width / model.heads = {shape.head_dim} is odd: rotary embeddings need an even "
@@ -181,7 +180,7 @@ def _mixer(
             wkv=_linear(shape, recipe, shape.width, kv_heads * shape.head_dim),
         ),
         wo=_linear(shape, recipe, shape.width, shape.width),
-        inner_attention=attention_backend(attention),
+        inner_attention=attention_backend(backend),
         # The layout of Hugging Face's Llama (a dimension pairs with the one half a head away).
         rope=CosSinRoPE.Config(
             dim=shape.head_dim, max_seq_len=shape.seq_len, theta=shape.rope_theta

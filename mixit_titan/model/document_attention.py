@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torchtitan.models.common.attention import ScaledDotProductAttention
 
-from mixit_titan.kernels.mixing import same_document
+from mixit_titan.kernels.documents import same_document
 
 
 def document_mask(positions_BL: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Which parameter belongs to which part, and the freezing of parts."""
 
 import re
+from collections.abc import Iterator
 
 from torch import nn
 from torchtitan.components.checkpointer.utils import canonical_fqn
@@ -21,6 +22,15 @@ _PATTERNS = {
 }
 
 
+def named_weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The parameters by their canonical names, without mixing matrices: where FSDP2 shards them,
+    they are parameters to it, and to nobody else."""
+    for name, param in model.named_parameters():
+        name = canonical_fqn(name)
+        if not name.endswith(".inner_attention.matrix"):
+            yield name, param
+
+
 def part_of(name: str) -> str:
     """The part that a parameter belongs to, by its canonical name."""
     for part, pattern in _PATTERNS.items():
@@ -37,8 +47,8 @@ def freeze(model: nn.Module, variant: Variant) -> None:
     """
     counts = {True: 0, False: 0}
     matched = set()
-    for name, param in model.named_parameters():
-        part = part_of(canonical_fqn(name))
+    for name, param in named_weights(model):
+        part = part_of(name)
         matched.add(part)
         param.requires_grad_(part not in variant.frozen)
         counts[param.requires_grad] += param.numel()

@@ -1,25 +1,38 @@
 """What a model cannot do, each in one sentence."""
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from torch.distributed.pipelining.schedules import get_schedule_class
 from torchtitan.config.configs import ParallelismConfig, TrainingConfig
+from torchtitan.distributed.pipeline_parallel import (
+    _generate_llm_fqn_per_model_part,
+    _get_pipeline_metadata,
+)
 from torchtitan.models.common.attention import ScaledDotProductAttention
 
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.model.shapes import Shape
 
 if TYPE_CHECKING:
     from mixit_titan.model.llama import MixitLlama
+
+_SCHEDULES = ("1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble")
 
 
 def check_limits(
     config: "MixitLlama.Config", training: TrainingConfig, parallelism: ParallelismConfig
 ) -> None:
+    """Before any process group exists, and again when torchtitan updates the model's config."""
     if training.seq_len > config.max_seq_len:
         raise too_long(training.seq_len, config.max_seq_len)
     if config.variant.mixer == "mixing":
-        _check_mixing(parallelism)
-    else:
-        _check_attention(config, parallelism)
+        _check_mixing(config, parallelism)
+    elif parallelism.context_parallel_degree > 1:
+        _check_attention_for_context(config)
+    _check_tensor(config.shape, training, parallelism)
+    if parallelism.pipeline_parallel_degree > 1:
+        _check_pipeline(config, training, parallelism)
 
 
 def too_long(seq_len: int, longest: int) -> ConfigError:
@@ -29,39 +42,104 @@ def too_long(seq_len: int, longest: int) -> ConfigError:
     )
 
 
-def _check_mixing(parallelism: ParallelismConfig) -> None:
-    for key in ("tensor", "pipeline", "context"):
-        if getattr(parallelism, f"{key}_parallel_degree") > 1:
-            raise ConfigError(
-                f"parallelism.{key}_parallel_degree is not there yet for the mixing mixer: "
-                "use data parallelism (data_parallel_shard_degree, data_parallel_replicate_degree)"
-            )
+def _check_mixing(config: "MixitLlama.Config", parallelism: ParallelismConfig) -> None:
+    if not config.recipe.causal:
+        raise ConfigError(
+            "model.mixing.causal = false lets a token see those that it is to predict: "
+            "it is for classification, not for pretraining"
+        )
+    if parallelism.context_parallel_degree > 1:
+        raise ConfigError(
+            "parallelism.context_parallel_degree is not there for the mixing mixer: "
+            "set it to 1, and use data, tensor or pipeline parallelism"
+        )
     if parallelism.spmd_backend != "partial_dtensor":
         raise ConfigError(
             f"parallelism.spmd_backend = {parallelism.spmd_backend!r} is not there yet for the "
             "mixing mixer: use 'partial_dtensor'"
         )
+    if config.storage == "sharded" and parallelism.tensor_parallel_degree > 1:
+        raise ConfigError(
+            'model.mixing.storage = "sharded" is for data parallelism alone: with tensor '
+            'parallelism a rank has some of the heads anyway, use "stored" or "generated"'
+        )
 
 
-def _check_attention(config: "MixitLlama.Config", parallelism: ParallelismConfig) -> None:
-    shape, tensor = config.shape, parallelism.tensor_parallel_degree
+def _check_attention_for_context(config: "MixitLlama.Config") -> None:
+    inner = config.layers[0].attention.inner_attention
+    if isinstance(inner, ScaledDotProductAttention.Config):
+        raise ConfigError(
+            'context parallelism needs model.attention = "flex", and so a GPU: '
+            "set parallelism.context_parallel_degree = 1"
+        )
+
+
+def _check_tensor(shape: Shape, training: TrainingConfig, parallelism: ParallelismConfig) -> None:
+    tensor = parallelism.tensor_parallel_degree
     if shape.heads % tensor or (shape.kv_heads or shape.heads) % tensor:
         raise ConfigError(
             f"parallelism.tensor_parallel_degree = {tensor} does not divide model.heads = "
             f"{shape.heads} and model.kv_heads = {shape.kv_heads or shape.heads}"
         )
-    if parallelism.pipeline_parallel_degree > 1 and shape.tied:
+    if tensor > 1 and parallelism.enable_sequence_parallel and training.seq_len % tensor:
+        raise ConfigError(
+            f"training.seq_len = {training.seq_len} is no multiple of "
+            f"parallelism.tensor_parallel_degree = {tensor}: change one of them, or set "
+            "parallelism.enable_sequence_parallel = false"
+        )
+
+
+def _check_pipeline(
+    config: "MixitLlama.Config", training: TrainingConfig, parallelism: ParallelismConfig
+) -> None:
+    if config.shape.tied:
         raise ConfigError("pipeline parallelism cannot split a tied model: set model.tied = false")
-    if parallelism.pipeline_parallel_degree > 1 and {"v", "o", "mlp"} <= set(config.variant.frozen):
+    if not training.disable_cuda_graphs:
         raise ConfigError(
-            f"pipeline parallelism needs something to train on every stage, and "
-            f"{config.variant.name!r} has nothing in its layers: use data parallelism"
+            "pipeline parallelism does not go with CUDA graphs: leave out "
+            "training.disable_cuda_graphs, or set it to true"
         )
-    inner = config.layers[0].attention.inner_attention
-    if parallelism.context_parallel_degree > 1 and isinstance(
-        inner, ScaledDotProductAttention.Config
-    ):
+    micro = parallelism.pipeline_parallel_microbatch_size
+    if training.local_batch_size % micro:
         raise ConfigError(
-            'context parallelism needs model.attention = "flex", and so a GPU: '
-            "set parallelism.context_parallel_degree = 1"
+            f"parallelism.pipeline_parallel_microbatch_size = {micro} does not divide "
+            f"training.local_batch_size = {training.local_batch_size}"
         )
+    frozen = set(config.variant.frozen)
+    for stage, modules in enumerate(_stages(config, parallelism)):
+        if not any(name.startswith("layers.") for name in modules):
+            raise ConfigError(
+                f"pipeline stage {stage} of parallelism.pipeline_parallel_degree = "
+                f"{parallelism.pipeline_parallel_degree} would have none of model.layers = "
+                f"{config.shape.layers}: use fewer stages"
+            )
+        if not _parts(modules, config) - frozen:
+            raise ConfigError(
+                f"pipeline stage {stage} would have nothing to train, because model.freeze names "
+                "all of its parts: use fewer stages, or data parallelism"
+            )
+
+
+def _stages(config: "MixitLlama.Config", parallelism: ParallelismConfig) -> list[list[str]]:
+    """The modules of each stage, as torchtitan splits them."""
+    if parallelism.module_fqns_per_model_part is not None:
+        return parallelism.module_fqns_per_model_part
+    schedule = parallelism.pipeline_parallel_schedule
+    try:
+        get_schedule_class(schedule)
+    except ValueError:
+        raise unknown("parallelism.pipeline_parallel_schedule", schedule, _SCHEDULES) from None
+    dims = SimpleNamespace(pp=parallelism.pipeline_parallel_degree)
+    try:
+        return _generate_llm_fqn_per_model_part(*_get_pipeline_metadata(dims, parallelism, config))
+    except ValueError as error:
+        raise ConfigError(f"[parallelism] cannot split the model into stages: {error}") from error
+
+
+def _parts(modules: list[str], config: "MixitLlama.Config") -> set[str]:
+    """The parts of model.freeze that a stage has."""
+    parts = {"norm", "v", "o", "mlp"}
+    if config.variant.mixer == "attention":
+        parts.add("qk")
+    outer = {"tok_embeddings": "embedding", "lm_head": "head"}
+    return parts | {part for module, part in outer.items() if module in modules}

@@ -24,6 +24,9 @@ class Recipe:
     """Add the identity to the centred noise."""
     sink_head: bool = False
     """Head 0 of each layer is half itself, half position 0."""
+    causal: bool = True
+    """A token sees those before it. Else all of them, and rows are centred over the whole row: for
+    classification."""
     residual: float | Literal["plain"] = "plain"
     """`plain`: x + f(x). A number lambda: lambda x + sqrt(1 - lambda^2) f(x)."""
     activation: Literal["silu", "leaky_relu"] = "silu"
@@ -86,6 +89,7 @@ class Recipe:
             std_high=high,
             identity=self.identity and self.depth_alpha == 0,
             sink_head=self.sink_head,
+            causal=self.causal,
         )
 
 

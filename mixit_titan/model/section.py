@@ -10,6 +10,7 @@ from mixit_titan.model.build import AttentionBackend, llama_config
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe, find_recipe
 from mixit_titan.model.shapes import Shape, find_flavor
+from mixit_titan.model.storage import Storage
 from mixit_titan.model.variants import Variant, find_variant
 from mixit_titan.sections import fill
 
@@ -31,6 +32,7 @@ class MixingSection:
 
     recipe: str = "paper"
     seed: int = 0
+    storage: Storage = "auto"
 
 
 def model_from_section(
@@ -45,22 +47,29 @@ def model_from_section(
     base = dataclasses.asdict(find_flavor(section.flavor))
     base |= {key: value for key, value in table.items() if key in shape_keys}
     shape = fill(Shape, base, section="model", where=where)
-    recipe, seed = _mixing(table.get("mixing"), variant, where)
+    mixing, recipe = _mixing(table.get("mixing"), variant, where)
     attention = section.attention
     if attention == "auto" and packing == "documents":
         attention = "sdpa"
-    config = llama_config(shape, variant, recipe, mixing_seed=seed, attention=attention)
+    config = llama_config(
+        shape,
+        variant,
+        recipe,
+        mixing_seed=mixing.seed,
+        storage=mixing.storage,
+        attention=attention,
+    )
     return section.flavor, config
 
 
-def _mixing(table: Any, variant: Variant, where: str) -> tuple[Recipe, int]:
+def _mixing(table: Any, variant: Variant, where: str) -> tuple[MixingSection, Recipe]:
     if variant.mixer != "mixing":
         if table is not None:
             raise ConfigError(
                 f"[model.mixing] in {where} is only for the mixing mixer, and the variant is "
                 f'{variant.name!r}: remove the section, or set model.variant = "mixit"'
             )
-        return Recipe(), 0
+        return MixingSection(), Recipe()
     if not isinstance(table, dict | None):
         raise ConfigError(f"model.mixing in {where} is {table!r}: it must be a section of keys")
     table = table or {}
@@ -68,7 +77,7 @@ def _mixing(table: Any, variant: Variant, where: str) -> tuple[Recipe, int]:
     section = fill(MixingSection, table, section="model.mixing", where=where, others=knobs)
     base = dataclasses.asdict(find_recipe(section.recipe))
     base |= {key: value for key, value in table.items() if key in knobs}
-    return fill(Recipe, base, section="model.mixing", where=where), section.seed
+    return section, fill(Recipe, base, section="model.mixing", where=where)
 
 
 def _names(cls: type) -> list[str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import FrameType
 
 import torch
+from torchtitan.components.metrics import _get_metrics_rank
+from torchtitan.distributed import ParallelDims
 from torchtitan.observability import structured_logger
 from torchtitan.tools.logging import init_logger, logger
 from torchtitan.trainer import Trainer
@@ -17,7 +19,7 @@ _SECONDS_TO_CLOSE = 10
 
 def train(config: Trainer.Config) -> None:
     """Build torchtitan's Trainer and train. Ctrl-C ends the run; its checkpoints stay."""
-    _log_to_screen_and_file(Path(config.dump_folder))
+    _log_to_screen_and_file(Path(config.dump_folder), _rank_with_loss(config))
     structured_logger.init_structured_logger(
         source="training",
         output_dir=config.dump_folder,
@@ -60,12 +62,20 @@ def _end_on_interrupt(folder: str) -> threading.Event:
     return interrupted
 
 
-def _log_to_screen_and_file(folder: Path) -> None:
-    """torchtitan logs every rank to the screen; here rank 0 only, and each rank to its own file."""
+def _rank_with_loss(config: Trainer.Config) -> int:
+    """Rank 0, or with pipeline parallelism one of the last stage: the others have no loss."""
+    parallelism = config.parallelism
+    dims = ParallelDims.from_config(parallelism, int(os.environ["WORLD_SIZE"]))
+    schedule = parallelism.pipeline_parallel_schedule
+    return _get_metrics_rank(parallel_dims=dims, pp_schedule=schedule)
+
+
+def _log_to_screen_and_file(folder: Path, shown: int) -> None:
+    """torchtitan logs every rank to the screen; here one only, and each rank to its own file."""
     rank = int(os.environ["RANK"])
     init_logger()
     screen = logger.handlers[0]
-    if rank != 0:
+    if rank != shown:
         screen.setLevel(logging.ERROR)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     file = logging.FileHandler(folder / "logs" / f"rank_{rank}.log")

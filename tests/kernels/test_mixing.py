@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mixit_titan.kernels.mixing import MatrixSpec, causal_mix, draw_noise, mixing_matrix
+from mixit_titan.kernels.mixing import MatrixSpec, draw_noise, mixing_matrix
 from mixit_titan.model.recipes import RECIPES, Recipe
 from mixit_titan.model.shapes import Shape
 
@@ -84,16 +84,3 @@ def test_nothing_is_drawn_from_the_global_generator() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(99)
     assert torch.equal(mixing_matrix(spec(RECIPES["official"]), 0, range(2)), first)
-
-
-@pytest.mark.parametrize("length", [1, 2, 57, 64])
-def test_product_is_the_sum_and_short_sequences_take_the_corner(length: int) -> None:
-    a = torch.randn(3, 64, 64, dtype=torch.float64).tril()
-    v = torch.randn(2, length, 3, 5, dtype=torch.float64, requires_grad=True)
-    out = causal_mix(a, v)
-    expected = np.zeros((2, length, 3, 5))
-    for i in range(length):
-        for j in range(i + 1):
-            expected[:, i] += a[:, i, j].numpy()[None, :, None] * v.detach().numpy()[:, j]
-    assert np.abs(out.detach().numpy() - expected).max() < 1e-12
-    torch.autograd.gradcheck(lambda x: causal_mix(a, x), v[:1, :3].detach().requires_grad_())

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from mixit_titan.kernels.mixing import MatrixSpec, centre, mixing_matrix
+from mixit_titan.kernels.stored import keep
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
 from mixit_titan.model.llama import MixitLlama
@@ -95,10 +96,7 @@ def golden_model(golden: dict, config: dict) -> MixitLlama:
             theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
             inner = block.attention.inner_attention
             assert inner.matrix.shape == theirs.shape
-            # The buffer is without the identity, which the forward adds.
-            inner.matrix = (
-                theirs - torch.eye(len(theirs[0])) if inner.config.spec.identity else theirs
-            )
+            inner.matrix = keep(theirs.clone(), inner.config.spec, torch.float32)
     freeze(model, variant)
     return model
 
@@ -147,7 +145,12 @@ def test_matrix_from_their_noise(golden: dict) -> None:
 def test_sink_head(golden: dict) -> None:
     config = json.loads(str(golden["config_json"]))
     spec = MatrixSpec(
-        seed=0, length=config["seq_len"], std_low=1, std_high=1, identity=True, sink_head=True
+        seed=0,
+        length=config["seq_len"],
+        std_low=1,
+        std_high=1,
+        identity=True,
+        sink_head=True,
     )
     theirs = torch.from_numpy(golden["attn_weights/0"])[0]
     assert torch.equal(mixing_matrix(spec, 0, [0])[0], theirs)

@@ -1,0 +1,127 @@
+"""The product with a matrix that is drawn while it is multiplied.
+
+Kept are three small tensors a layer: the key (seed, layer, first head), the mean of each row and
+the standard deviation of each head. On a GPU a Triton kernel draws each tile in registers.
+Elsewhere torch draws strips of rows, which is slow, and saves memory only.
+
+Shapes: B batch, L length, N heads, H head width, M the longest length.
+"""
+
+import os
+
+import torch
+
+from mixit_titan.kernels.documents import ends, places, starts
+from mixit_titan.kernels.mixing import MatrixSpec, assemble, draw_noise, head_stds, row_means
+
+_ROWS = 64  # drawn at a time where there is no Triton
+
+
+def generated_state(
+    spec: MatrixSpec, layer: int, heads: range, device: torch.device
+) -> dict[str, torch.Tensor]:
+    """What `generated_mix` takes.
+
+    The layer is in a tensor, so that compiled code is the same for all layers. Float32 numbers are
+    kept as their bits: a model that is cast to bfloat16 must not round them.
+    """
+    key = torch.tensor([spec.seed, layer, heads.start], device=device)
+    means_NM = row_means(spec, layer, heads, device)
+    stds_N = head_stds(spec, layer, heads, device)
+    return {"key": key, "means": _bits(means_NM), "stds": _bits(stds_N)}
+
+
+@torch.library.custom_op("mixit_titan::generated_mix", mutates_args=())
+def generated_mix(
+    v_BLNH: torch.Tensor,
+    key: torch.Tensor,
+    means: torch.Tensor,
+    stds: torch.Tensor,
+    positions_BL: torch.Tensor | None,
+    causal: bool,
+    add_v: bool,
+    sink_head: bool,
+    transposed: bool,
+) -> torch.Tensor:
+    """A v, or A^T v if `transposed`; `add_v` is whether A has the identity."""
+    v_BLNH = v_BLNH.contiguous()
+    means_NM, stds_N = means.view(torch.float32), stds.view(torch.float32)
+    if v_BLNH.is_cuda or os.environ.get("TRITON_INTERPRET") == "1":
+        from mixit_titan.kernels.triton_mixing import launch
+
+        bounds = None if positions_BL is None else (starts(positions_BL), ends(positions_BL))
+        flags = (causal, add_v, sink_head, transposed)
+        return launch(v_BLNH, key, means_NM, stds_N, bounds, *flags)
+    rows = Rows(key, means_NM, stds_N, causal, add_v, sink_head)
+    out_BLNH = torch.empty_like(v_BLNH)
+    if positions_BL is None:
+        positions_BL = torch.arange(v_BLNH.shape[1]).expand(len(v_BLNH), -1)
+    for (start, end), batch in places(positions_BL).items():
+        out_BLNH[batch, start:end] = _mix(rows, v_BLNH[batch, start:end], transposed)
+    return out_BLNH
+
+
+@generated_mix.register_fake
+def _(v_BLNH: torch.Tensor, *_: torch.Tensor | bool | None) -> torch.Tensor:
+    return torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
+
+
+def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: torch.Tensor) -> None:
+    _, key, means, stds, positions_BL, *ctx.flags = inputs
+    ctx.save_for_backward(key, means, stds, positions_BL)
+
+
+def _backward(
+    ctx: torch.autograd.function.FunctionCtx, grad_BLNH: torch.Tensor
+) -> tuple[torch.Tensor | None, ...]:
+    *flags, transposed = ctx.flags
+    grad = generated_mix(grad_BLNH, *ctx.saved_tensors, *flags, not transposed)
+    return grad, *[None] * 8
+
+
+generated_mix.register_autograd(_backward, setup_context=_save)
+
+
+class Rows:
+    """Draws rows of A - I, or of A where it has no identity, for all heads at once."""
+
+    def __init__(
+        self,
+        key: torch.Tensor,
+        means_NM: torch.Tensor,
+        stds_N: torch.Tensor,
+        causal: bool,
+        identity: bool,
+        sink_head: bool,
+    ) -> None:
+        self.seed, self.layer, first = key.tolist()
+        self.heads = range(first, first + len(stds_N))
+        self.means_NM, self.stds_N = means_NM, stds_N
+        self.flags = {"causal": causal, "sink_head": sink_head, "less_identity": identity}
+
+    def draw(self, first: int, last: int, columns: int) -> torch.Tensor:
+        """Rows first to last and the leading columns: (N, last - first, columns) in float32."""
+        rows = torch.arange(first, last, device=self.stds_N.device)
+        heads = torch.tensor(list(self.heads), device=rows.device).view(-1, 1, 1, 1)
+        noise = draw_noise(self.seed, self.layer, heads, rows, columns)
+        means = self.means_NM[:, first:last]
+        return assemble(noise, means, self.stds_N, self.heads, rows, **self.flags)
+
+
+def _mix(rows: Rows, v_BLNH: torch.Tensor, transposed: bool) -> torch.Tensor:
+    length, dtype = v_BLNH.shape[1], v_BLNH.dtype
+    identity, causal = rows.flags["less_identity"], rows.flags["causal"]
+    out_BLNH = v_BLNH.clone() if identity else torch.zeros_like(v_BLNH)
+    for i in range(0, length, _ROWS):
+        j = min(i + _ROWS, length)
+        seen = j if causal else length
+        a_NSL = rows.draw(i, j, seen).to(dtype)
+        if transposed:
+            out_BLNH[:, :seen] += torch.einsum("nij,binh->bjnh", a_NSL, v_BLNH[:, i:j])
+        else:
+            out_BLNH[:, i:j] += torch.einsum("nij,bjnh->binh", a_NSL, v_BLNH[:, :seen])
+    return out_BLNH
+
+
+def _bits(numbers: torch.Tensor) -> torch.Tensor:
+    return numbers.view(torch.int32)

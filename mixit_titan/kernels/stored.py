@@ -1,0 +1,153 @@
+"""The product with a matrix that is kept in memory.
+
+The batch is folded into the columns, so that each head is one product, and the rows are taken in
+strips: a strip multiplies no more than what it sees, so that the zero half is skipped but for the
+blocks on the diagonal. All heads of a strip are one `bmm`: each thread has heads of its own.
+
+On a CPU the zero half of the square is put to use: it holds the transpose ("mirrored"), so that the
+backward product reads rows too. A strip of columns would touch a memory page for every row.
+
+Shapes: B batch, L length, N heads, H head width.
+"""
+
+import torch
+
+from mixit_titan.kernels.documents import places
+from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
+
+# Rows of a strip. Small ones waste less on the diagonal. A GPU needs more work for each launch.
+_STRIP = {"cpu": 64, "cuda": 512}
+
+
+def identity_apart(spec: MatrixSpec, dtype: torch.dtype) -> bool:
+    """In bfloat16 a 1 on the diagonal would swallow the noise beside it: A - I is kept, and the
+    product adds v."""
+    return spec.identity and dtype.itemsize < 4
+
+
+def stored_matrix(
+    spec: MatrixSpec, layer: int, heads: range, *, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """What `stored_mix` takes."""
+    return keep(mixing_matrix(spec, layer, heads, device=device), spec, dtype)
+
+
+def mirrored(spec: MatrixSpec, device: torch.device) -> bool:
+    """Whether a matrix of `stored_matrix` has its transpose in the zero half."""
+    return spec.causal and device.type == "cpu"
+
+
+def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Tensor:
+    """A, or A - I, in `dtype`, and on a CPU with the transpose in its zero half. Changes a_NLL."""
+    if identity_apart(spec, dtype):
+        a_NLL.diagonal(dim1=1, dim2=2).sub_(1.0)
+    if mirrored(spec, a_NLL.device):
+        for i, j in _strips(a_NLL.shape[1], a_NLL.device):
+            a_NLL[:, i:j, j:] = a_NLL[:, j:, i:j].transpose(1, 2)
+    return a_NLL.to(dtype)
+
+
+@torch.library.custom_op("mixit_titan::stored_mix", mutates_args=())
+def stored_mix(
+    v_BLNH: torch.Tensor,
+    matrix_NLL: torch.Tensor,
+    positions_BL: torch.Tensor | None,
+    causal: bool,
+    mirrored: bool,
+    add_v: bool,
+    transposed: bool,
+) -> torch.Tensor:
+    """A v, or A^T v if `transposed`; v is added where the matrix is kept without its identity."""
+    matrix_NLL = matrix_NLL.to(v_BLNH.dtype)
+    out_BLNH = torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
+    flags = (causal, mirrored, add_v, transposed)
+    if positions_BL is None:
+        _mix(out_BLNH, matrix_NLL, v_BLNH, *flags)
+        return out_BLNH
+    for (start, end), rows in places(positions_BL).items():
+        document = v_BLNH[rows, start:end]
+        mixed = torch.empty_like(document)
+        _mix(mixed, matrix_NLL, document, *flags)
+        out_BLNH[rows, start:end] = mixed
+    return out_BLNH
+
+
+@stored_mix.register_fake
+def _(
+    v_BLNH: torch.Tensor, matrix_NLL: torch.Tensor, positions_BL: torch.Tensor | None, *_: bool
+) -> torch.Tensor:
+    return torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
+
+
+def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: torch.Tensor) -> None:
+    _, matrix_NLL, positions_BL, *ctx.flags = inputs
+    ctx.save_for_backward(matrix_NLL, positions_BL)
+
+
+def _backward(
+    ctx: torch.autograd.function.FunctionCtx, grad_BLNH: torch.Tensor
+) -> tuple[torch.Tensor | None, ...]:
+    matrix_NLL, positions_BL = ctx.saved_tensors
+    *flags, transposed = ctx.flags
+    grad = stored_mix(grad_BLNH, matrix_NLL, positions_BL, *flags, not transposed)
+    return grad, *[None] * 6
+
+
+stored_mix.register_autograd(_backward, setup_context=_save)
+
+
+def _mix(
+    out_BLNH: torch.Tensor,
+    a_NLL: torch.Tensor,
+    v_BLNH: torch.Tensor,
+    causal: bool,
+    mirrored: bool,
+    add_v: bool,
+    transposed: bool,
+) -> None:
+    """One product into `out`."""
+    batch, length, heads, width = v_BLNH.shape
+    v_NLC = v_BLNH.new_empty(heads, length, batch * width)  # C: the columns of the product
+    v_NLBH = v_NLC.view(heads, length, batch, width)
+    strips = _strips(length, v_BLNH.device) if causal else [(0, length)]
+    mixed_NSC: torch.Tensor | None = None
+    for i, j in reversed(strips) if transposed else strips:
+        # Folded strip by strip, while it is in the cache for the first product that reads it.
+        v_NLBH[:, i:j].copy_(v_BLNH[:, i:j].permute(2, 1, 0, 3))
+        if mixed_NSC is None or mixed_NSC.shape[1] != j - i:
+            mixed_NSC = v_BLNH.new_empty(heads, j - i, batch * width)
+        _strip_product(mixed_NSC, a_NLL, v_NLC, i, j, causal, mirrored, transposed)
+        mixed_BSNH = mixed_NSC.view(heads, j - i, batch, width).permute(2, 1, 0, 3)
+        if add_v:
+            torch.add(v_BLNH[:, i:j], mixed_BSNH, out=out_BLNH[:, i:j])
+        else:
+            out_BLNH[:, i:j].copy_(mixed_BSNH)
+
+
+def _strip_product(
+    out_NSC: torch.Tensor,
+    a_NLL: torch.Tensor,
+    v_NLC: torch.Tensor,
+    i: int,
+    j: int,
+    causal: bool,
+    mirrored: bool,
+    transposed: bool,
+) -> None:
+    """Rows i to j of A v or A^T v. `out` is contiguous: else bmm multiplies head after head."""
+    length = v_NLC.shape[1]
+    if not transposed:
+        seen = j if causal else length
+        torch.bmm(a_NLL[:, i:j, :seen], v_NLC[:, :seen], out=out_NSC)
+    elif mirrored:
+        torch.bmm(a_NLL[:, i:j, i:j].transpose(1, 2), v_NLC[:, i:j], out=out_NSC)
+        if j < length:
+            out_NSC.baddbmm_(a_NLL[:, i:j, j:length], v_NLC[:, j:])
+    else:
+        first = i if causal else 0
+        torch.bmm(a_NLL[:, first:length, i:j].transpose(1, 2), v_NLC[:, first:], out=out_NSC)
+
+
+def _strips(length: int, device: torch.device) -> list[tuple[int, int]]:
+    size = _STRIP[device.type]
+    return [(i, min(i + size, length)) for i in range(0, length, size)]

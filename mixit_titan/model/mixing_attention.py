@@ -1,0 +1,185 @@
+"""The mixing attention of MixiT, and the position embedding that it needs.
+
+Shapes: B batch, L length, D width, N heads, H head width.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torchtitan.config import TORCH_DTYPE_MAP
+from torchtitan.distributed import ParallelDims
+from torchtitan.models.common import Embedding, Linear
+from torchtitan.models.common.attention import AttentionMasksType, BaseAttention
+from torchtitan.protocols.module import Module
+
+from mixit_titan.kernels.causal_mix import Form, causal_mix, mixing_state
+from mixit_titan.kernels.mixing import MatrixSpec, draw_rows
+from mixit_titan.kernels.stored import identity_apart
+from mixit_titan.model.storage import log_form
+
+_ROWS = 64  # drawn at a time for a shard
+
+
+class PositionedEmbedding(Embedding):
+    """Token embedding plus one learned vector per position.
+
+    The positions live in this module, not beside it, so that torchtitan's pipeline splitting and
+    FSDP wrapping, which go by module names, carry them along.
+    """
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(Embedding.Config):
+        seq_len: int
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.seq_len = config.seq_len
+        self.position_weight = nn.Parameter(torch.empty(config.seq_len, config.embedding_dim))
+
+    def forward(
+        self, input: torch.Tensor, *, positions: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        if positions is None:
+            positions = torch.arange(input.shape[1], device=input.device)
+        weight = self.position_weight
+        weight = weight.to_local() if isinstance(weight, DTensor) else weight
+        if self.tp_group is None:
+            return super().forward(input) + F.embedding(positions, weight)
+        # As the tokens: a rank has some rows, and the sum over the ranks is the embedding.
+        chunk = -(-self.seq_len // dist.get_world_size(self.tp_group))
+        place = positions - chunk * dist.get_rank(self.tp_group)
+        ours = (place >= 0) & (place < len(weight))
+        looked_up = F.embedding(place.clamp(0, len(weight) - 1), weight)
+        return super().forward(input) + looked_up * ours.unsqueeze(-1)
+
+
+class RandomMixing(Module):
+    """out_i = sum over the visible j of A_ij v_j, with the fixed random A of one layer."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(Module.Config):
+        spec: MatrixSpec
+        layer: int
+        n_heads: int
+        form: Form
+        dtype: str = "float32"
+        """What A is kept in: the dtype of the values that it multiplies."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.dtype = TORCH_DTYPE_MAP[config.dtype]
+        self._take_heads(range(config.n_heads))
+
+    def _take_heads(self, heads: range) -> None:
+        """Make room for the matrices of these heads."""
+        self.heads = heads
+        n, m = len(heads), self.config.spec.length
+        if self.config.form == "sharded":
+            # A parameter in the eyes of FSDP2 only, and one that it can cut into rows.
+            matrix = torch.empty(n * m, m, dtype=self.dtype)
+            self.matrix = nn.Parameter(matrix, requires_grad=False)
+        elif self.config.form == "stored":
+            matrix = torch.empty(n, m, m, dtype=self.dtype)
+            self.register_buffer("matrix", matrix, persistent=False)
+        else:
+            for name, shape, dtype in (
+                ("key", (3,), torch.int64),
+                ("means", (n, m), torch.int32),
+                ("stds", (n,), torch.int32),
+            ):
+                self.register_buffer(name, torch.empty(shape, dtype=dtype), persistent=False)
+
+    def _distribute_states(self, parallel_dims: ParallelDims) -> None:
+        """Tensor parallelism: a rank draws the matrices of its own heads."""
+        mesh = parallel_dims.get_optional_mesh("tp")
+        if mesh is not None:
+            share = len(self.heads) // mesh.size()
+            with torch.device("meta"):
+                self._take_heads(
+                    range(self.config.n_heads)[share * mesh.get_local_rank() :][:share]
+                )
+
+    def _init_self_buffers(self, *, buffer_device: torch.device | None = None) -> None:
+        cfg = self.config
+        log_form(cfg.form)
+        if cfg.form == "sharded":
+            return
+        device = buffer_device or next(self.buffers()).device
+        state = mixing_state(
+            cfg.form, cfg.spec, cfg.layer, self.heads, dtype=self.dtype, device=device
+        )
+        for name, tensor in state.items():
+            setattr(self, name, tensor)
+
+    def _init_self_parameters(self) -> None:
+        if self.config.form == "sharded":
+            self._draw_shard()
+
+    @torch.no_grad()
+    def _draw_shard(self) -> None:
+        """Fill the rows of the matrices that are on this rank."""
+        cfg, m = self.config, self.config.spec.length
+        local, first = self.matrix, 0
+        if isinstance(self.matrix, DTensor):
+            local = self.matrix.to_local()
+            _, (first, _) = compute_local_shape_and_global_offset(
+                self.matrix.shape, self.matrix.device_mesh, self.matrix.placements
+            )
+        apart = identity_apart(cfg.spec, self.dtype)
+        for n, head in enumerate(self.heads):
+            top, bottom = max(first, n * m), min(first + len(local), (n + 1) * m)
+            for row in range(top, bottom, _ROWS):
+                rows = torch.arange(row, min(row + _ROWS, bottom), device=local.device)
+                drawn = draw_rows(cfg.spec, cfg.layer, [head], rows - n * m, m, less_identity=apart)
+                local[rows - first] = drawn[0].to(local.dtype)
+
+    def _save_to_state_dict(self, *args: Any) -> None:
+        """Nothing is saved: the matrices are a function of the seed."""
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        """And nothing is loaded."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What `causal_mix` takes."""
+        if self.config.form == "generated":
+            return {"key": self.key, "means": self.means, "stds": self.stds}
+        m = self.config.spec.length
+        return {"matrix": self.matrix.view(-1, m, m)}
+
+    def forward(
+        self, v_BLNH: torch.Tensor, *, positions: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        cfg = self.config
+        return causal_mix(v_BLNH, cfg.form, cfg.spec, self.state(), positions)
+
+
+class MixingAttention(BaseAttention):
+    """wo(A (wv x)): values are mixed by a matrix that no input changes."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(BaseAttention.Config):
+        wv: Linear.Config
+        wo: Linear.Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.head_dim = config.wv.out_features // config.n_heads
+        self.wv = config.wv.build()
+        self.wo = config.wo.build()
+        self.inner_attention = config.inner_attention.build()
+
+    def forward(
+        self,
+        x_BLD: torch.Tensor,
+        attention_masks: AttentionMasksType | None,
+        positions: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        v_BLNH = self.wv(x_BLD).unflatten(-1, (-1, self.head_dim))
+        return self.wo(self.inner_attention(v_BLNH, positions=positions).flatten(2))

@@ -1,0 +1,140 @@
+"""The forms of the mixing product agree with the formula, forward and backward."""
+
+import numpy as np
+import pytest
+import torch
+
+from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
+from mixit_titan.kernels.documents import ends, places, starts
+from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
+
+FORMS = ["stored", "sharded", "generated"]
+CPU = torch.device("cpu")
+
+
+def matrix_spec(
+    length: int = 200, *, causal: bool = True, recipe: str = "paper", identity: bool = True
+) -> MatrixSpec:
+    return MatrixSpec(
+        seed=(3 << 32) + 1,
+        length=length,
+        std_low=0.1,
+        std_high=0.3 if recipe == "official" else 0.1,
+        identity=identity,
+        sink_head=recipe == "official",
+        causal=causal,
+    )
+
+
+def values(batch: int, length: int, dtype: torch.dtype, heads: int = 3) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(length)
+    v = torch.randn(batch, length, heads, 5, generator=generator, dtype=torch.float64)
+    return v.to(dtype).requires_grad_()
+
+
+def state(form: str, spec: MatrixSpec, dtype: torch.dtype = torch.float32) -> dict:
+    return mixing_state(form, spec, 2, range(3), dtype=dtype, device=CPU)
+
+
+def by_loops(spec: MatrixSpec, v: torch.Tensor, positions: np.ndarray) -> np.ndarray:
+    """The sums, row by row in NumPy and float64, with A as drawn."""
+    a = mixing_matrix(spec, 2, range(3)).double().numpy()
+    v = v.detach().double().numpy()
+    out = np.zeros_like(v)
+    for b, row in enumerate(positions):
+        first = np.arange(len(row)) - row
+        for i in range(len(row)):
+            same = first == first[i]
+            out[b, i] = np.einsum("nj,jnh->nh", a[:, row[i], row[same]], v[b, same])
+    return out
+
+
+def relative(ours: torch.Tensor, expected: torch.Tensor | np.ndarray) -> float:
+    expected = torch.as_tensor(expected)
+    return float((ours.detach().double() - expected).abs().max() / expected.abs().max())
+
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("recipe", ["paper", "official"])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_agree_with_the_sums(
+    form: str, causal: bool, recipe: str, dtype: torch.dtype
+) -> None:
+    spec = matrix_spec(130, causal=causal, recipe=recipe)
+    for batch, length in ((1, 1), (2, 2), (3, 64), (1, 65), (2, 130)):
+        v = values(batch, length, dtype)
+        positions = np.tile(np.arange(length), (batch, 1))
+        out = causal_mix(v, form, spec, state(form, spec, dtype))
+        assert relative(out, by_loops(spec, v, positions)) < TOLERANCE[dtype]
+
+
+ROWS = ((70, 1, 59), (130,), (5, 125))
+PACKED = torch.tensor([[i for length in row for i in range(length)] for row in ROWS])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("form", ["reference", *FORMS])
+def test_documents_are_mixed_apart(form: str, causal: bool) -> None:
+    spec = matrix_spec(130, causal=causal, recipe="official")
+    v = values(3, 130, torch.float32)
+    out = causal_mix(v, form, spec, state(form, spec), PACKED)
+    assert relative(out, by_loops(spec, v, PACKED.numpy())) < 1e-5
+    one = causal_mix(v, form, spec, state(form, spec), PACKED[:1])  # one row for the whole batch
+    assert torch.equal(one[0], out[0])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("form", ["reference", *FORMS])
+def test_gradients_are_those_of_the_sums(form: str, packed: bool) -> None:
+    positions = torch.tensor([[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]]) if packed else None
+    for causal, identity in ((True, True), (False, True), (True, False)):
+        spec = matrix_spec(7, causal=causal, identity=identity, recipe="official")
+        kept = state(form, spec, torch.float64)
+        v = values(2, 5, torch.float64)
+
+        def mix(v: torch.Tensor, spec: MatrixSpec = spec, kept: dict = kept) -> torch.Tensor:
+            return causal_mix(v, form, spec, kept, positions)
+
+        torch.autograd.gradcheck(mix, v, fast_mode=True)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_backward_is_the_transposed_product(form: str) -> None:
+    """On a length of several strips, the last one not whole."""
+    spec = matrix_spec(200, recipe="official")
+    v = values(2, 170, torch.float32)
+    grad = values(2, 170, torch.float32).detach().flip(1)
+    (ours,) = torch.autograd.grad(causal_mix(v, form, spec, state(form, spec)), v, grad)
+    a = mixing_matrix(spec, 2, range(3)).double()[:, :170, :170]
+    expected = torch.einsum("nij,binh->bjnh", a, grad.double())
+    assert relative(ours, expected) < 1e-5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_product_passes_the_checks_of_torch_library(form: str) -> None:
+    spec = matrix_spec(9)
+    kept = state(form, spec)
+    if form == "generated":
+        op = torch.ops.mixit_titan.generated_mix.default
+        rest = (kept["key"], kept["means"], kept["stds"], None, True, True, False, False)
+    else:
+        op = torch.ops.mixit_titan.stored_mix.default
+        rest = (kept["matrix"], None, True, form == "stored", False, False)
+    torch.library.opcheck(op, (values(2, 9, torch.float32), *rest))
+
+
+def test_rows_of_a_noncausal_matrix_sum_to_one_over_the_whole_row() -> None:
+    a = mixing_matrix(matrix_spec(90, causal=False), 0, range(2))
+    assert (a.sum(-1) - 1).abs().max() < 1e-5
+    assert (a[:, 0, 50:] != 0).all()
+
+
+def test_where_documents_begin_and_end() -> None:
+    positions = torch.tensor([[0, 1, 0, 0, 1, 2], [0, 1, 2, 3, 4, 5]])
+    assert starts(positions).tolist() == [[0, 0, 2, 3, 3, 3], [0] * 6]
+    assert ends(positions).tolist() == [[2, 2, 3, 6, 6, 6], [6] * 6]
+    assert places(positions) == {(0, 2): [0], (2, 3): [0], (3, 6): [0], (0, 6): [1]}
