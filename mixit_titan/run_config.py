@@ -39,6 +39,7 @@ from mixit_titan.model.section import model_from_section
 from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer
 from mixit_titan.runtime.device import has_gpu
 from mixit_titan.runtime.metrics import Metrics
+from mixit_titan.runtime.trainer import MixitTrainer
 from mixit_titan.runtime.validation import FinalValidator
 from mixit_titan.sections import apply_overrides, fill, read_toml
 
@@ -166,7 +167,7 @@ def _build(table: dict[str, Any], path: str, where: str) -> Trainer.Config:
         "debug": debug,
     }
     try:
-        return Trainer.Config(**settings)
+        return MixitTrainer.Config(**settings)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from error
 

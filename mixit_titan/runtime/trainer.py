@@ -1,0 +1,94 @@
+"""torchtitan's Trainer, which also stops when it is asked to, and says where it is."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torchtitan.tools import utils
+from torchtitan.tools.logging import logger
+from torchtitan.trainer import Trainer
+
+from mixit_titan.errors import RunFailed
+from mixit_titan.runtime.device import has_gpu
+from mixit_titan.runtime.run_state import StateFile, Word
+from mixit_titan.runtime.stop import Agreement, StopAgreed, listen
+
+
+class MixitTrainer(Trainer):
+    @dataclass(kw_only=True, slots=True)
+    class Config(Trainer.Config):
+        pass
+
+    def __init__(self, config: Config) -> None:
+        listen()
+        super().__init__(config)
+        self.agreement = Agreement()
+        if config.validator.enable:
+            self.validator.agreement = self.agreement
+        self.state_file = StateFile(config.dump_folder) if dist.get_rank() == 0 else None
+        self.resumed = False
+        # Kept, because asynchronous saves keep a pinned copy for each tensor that they have seen.
+        self._rng = torch.get_rng_state()
+        self._gpu_rng = torch.zeros(16, dtype=torch.uint8)
+
+    def train(self) -> None:
+        try:
+            try:
+                super().train()
+                self._say("finished")
+            except StopAgreed:
+                self._leave()
+        except RunFailed as error:
+            self._say("failed", str(error))
+            raise
+
+    def should_continue_training(self) -> bool:
+        """torchtitan asks once after loading, and after every step."""
+        if not self.resumed:
+            self.resumed = True
+            self._validate_again()
+        goes_on = super().should_continue_training()
+        self._say("running")
+        if goes_on:
+            self.agreement.check()
+        return goes_on
+
+    def train_step(self, data_iterator: Any) -> None:
+        try:
+            super().train_step(data_iterator)
+        except RuntimeError as error:
+            if "Loss is not finite" not in str(error):
+                raise
+            raise RunFailed(
+                f"the loss is not finite at step {self.step}: the checkpoints before it are good. "
+                "Lower the learning rate, or clip gradients (training.max_norm), and start again"
+            ) from error
+
+    def _validate_again(self) -> None:
+        """A step is saved before it is validated, so what ended the run may have come between."""
+        enabled = self.step > 0 and self.config.validator.enable
+        if enabled and self.validator.should_validate(self.step):
+            self.validator.validate(self.model_parts, self.step)
+
+    def _leave(self) -> None:
+        self.checkpointer.save_now(self.step)
+        said = "saved" if self.config.checkpoint.enable else "checkpoints are off"
+        logger.info(f"Asked to stop: leaving after step {self.step}, {said}")
+        self._say("stopped", said)
+
+    def _say(self, word: Word, said: str = "") -> None:
+        if self.state_file is not None:
+            self.state_file.write(word, self.step, said)
+
+    def state_dict(self) -> dict[str, Any]:
+        self._rng.copy_(torch.get_rng_state())
+        if has_gpu():
+            self._gpu_rng.copy_(utils.device_module.get_rng_state())
+        return {**super().state_dict(), "rng": self._rng, "gpu_rng": self._gpu_rng}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        torch.set_rng_state(state_dict["rng"])
+        if has_gpu() and state_dict["gpu_rng"].any():  # zeros: written without a GPU
+            utils.device_module.set_rng_state(state_dict["gpu_rng"])
