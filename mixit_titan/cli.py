@@ -123,9 +123,27 @@ def demo(arguments: list[str]) -> None:
     run_demo(tyro.cli(DemoArguments, prog="mixit-titan demo", args=arguments))
 
 
+def submit(arguments: list[str]) -> None:
+    from mixit_titan.slurm.submit import SubmitArguments
+    from mixit_titan.slurm.submit import submit as submit_run
+
+    args, overrides = tyro.cli(
+        SubmitArguments, prog="mixit-titan submit", args=arguments, return_unknown_args=True
+    )
+    submit_run(args, overrides)
+
+
+def status(arguments: list[str]) -> None:
+    from mixit_titan.slurm.status import StatusArguments, show_status
+
+    show_status(tyro.cli(StatusArguments, prog="mixit-titan status", args=arguments))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
+    "submit": submit,
+    "status": status,
     "demo": demo,
 }
 
@@ -135,6 +153,8 @@ def _usage() -> str:
         "usage: mixit-titan COMMAND ...\n\n"
         "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
         "  params              parameters, FLOPs and memory of a model\n"
+        "  submit CONFIG.toml  give a training run to Slurm\n"
+        "  status [FOLDER]     where runs are\n"
         "  demo                train all five variants on this machine and compare them\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
