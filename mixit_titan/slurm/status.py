@@ -46,7 +46,8 @@ def show_status(args: StatusArguments) -> None:
         if not _is_run(folder):
             raise ConfigError(f"{folder} is no folder of a run")
     statuses = [run_status(folder) for folder in folders]
-    table = Table("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint", box=None)
+    columns = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint")
+    table = Table(*columns, box=None, pad_edge=False)
     for status in statuses:
         row = vars(status).copy()
         row.pop("said")
@@ -104,15 +105,12 @@ def _in_queue(job: str) -> str | None:
 
 
 def _all_runs() -> list[Path]:
-    found = [
-        path.parent for pattern in ("*/", "*/*/") for path in Path("runs").glob(f"{pattern}state")
-    ]
-    found += [
-        path.parent for pattern in ("*/", "*/*/") for path in Path("runs").glob(f"{pattern}job")
-    ]
+    """runs/NAME, and runs/NAME/VARIANT of an array."""
+    runs = Path("runs")
+    found = [folder for folder in [*runs.glob("*/"), *runs.glob("*/*/")] if _is_run(folder)]
     if not found:
         raise ConfigError("there is no run in runs/: name folders, or submit one")
-    return sorted(set(found))
+    return sorted(found)
 
 
 def _is_run(folder: Path) -> bool:

@@ -6,6 +6,7 @@ Needs root, and the packages of `make test-slurm`.
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -77,7 +78,8 @@ class Cluster:
         self.run("slurmctld", "-i", "-c")
         for node in NODES:
             self.power_on(node)
-        wait_for(lambda: self.run("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * 3, 60)
+        idle = ["idle"] * len(NODES)
+        wait_for(lambda: self.run("sinfo", "-h", "-N", "-p", "all", "-o", "%T").split() == idle, 60)
 
     def stop(self) -> None:
         subprocess.run(["scancel", "--state=RUNNING"], env=self.environment, check=False)
@@ -174,6 +176,7 @@ class Cluster:
                 f"RealMemory=4000 Gres=gpu:{GPUS} State=UNKNOWN"
             )
         lines.append("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=60")
+        lines.append("PartitionName=small Nodes=ALL MaxNodes=1 MaxTime=60")
         self.conf.write_text("\n".join(lines) + "\n")
         for number in range(GPUS):  # Slurm wants character devices: copies of /dev/null
             os.mknod(self.folder / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
@@ -192,10 +195,10 @@ def wait_for(holds: Callable[[], object], timeout: float = 600) -> None:
 
 
 def _free_ports(number: int) -> list[int]:
-    probes = [socket.socket() for _ in range(number)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+    """Below those that the system gives to connections, and below those of the jobs."""
+    free = []
+    for port in random.sample(range(11000, 19000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            free.append(port)
+    return free[:number]
