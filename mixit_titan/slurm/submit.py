@@ -19,6 +19,7 @@ from mixit_titan.run_config import load_run
 from mixit_titan.sections import apply_overrides, read_toml
 from mixit_titan.slurm.code_version import code_version
 from mixit_titan.slurm.job_script import Directives, array_script, job_script, shipped_directives
+from mixit_titan.slurm.partition import check_partition
 from mixit_titan.slurm.sbatch import check_sbatch, send, try_script
 from mixit_titan.slurm.time_limit import seconds
 
@@ -73,6 +74,7 @@ def submit(args: SubmitArguments, overrides: list[str]) -> None:
     check_sbatch()
     _check_numbers(args)
     directives = _directives(args)
+    check_partition(directives["partition"], nodes=args.nodes, time=args.time)
     if args.array_variants is None:
         folder = _folder(args, overrides)
         runs = [_plan(args, overrides, folder, directives)]
@@ -132,6 +134,7 @@ def _directives(args: SubmitArguments) -> Directives:
         "mail-user": args.mail,
         "mail-type": "END,FAIL,REQUEUE" if args.mail else None,
         "dependency": f"afterok:{args.after}" if args.after else None,
+        "kill-on-invalid-dep": "yes" if args.after else None,
         "chdir": str(Path.cwd()),  # the config's paths are relative to it
     }
 

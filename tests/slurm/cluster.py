@@ -131,10 +131,10 @@ class Cluster:
         shown = self.run("scontrol", "-o", "show", "job", number)
         return dict(word.split("=", 1) for word in shown.split() if "=" in word)
 
-    def wait(self, number: str, timeout: float = 600) -> str:
+    def wait(self, number: str, timeout: float = 900) -> str:
         """The state in which the job has left the queue."""
         ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-        wait_for(lambda: self.job(number)["JobState"] in ended, timeout)
+        wait_for(lambda: self.job(number)["JobState"] in ended, timeout, every=0.5)
         return self.job(number)["JobState"]
 
     def _kill_node(self, node: str) -> None:
@@ -187,11 +187,11 @@ class Cluster:
         (self.folder / "hosts").write_text("\n".join(hosts) + "\n")
 
 
-def wait_for(holds: Callable[[], object], timeout: float = 600) -> None:
+def wait_for(holds: Callable[[], object], timeout: float = 900, *, every: float = 0.05) -> None:
     deadline = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < deadline, f"waited {timeout} s in vain"
-        time.sleep(0.1)
+        time.sleep(every)
 
 
 def _free_ports(number: int) -> list[int]:

@@ -4,14 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from mixit_titan.cli import main
+
 from .cluster import Cluster
 from .conftest import MIXIT, call
 
 WRONG = {
-    "--partition nope": "Slurm refuses the job: Invalid partition name specified",
-    "--nodes 4": "Slurm refuses the job: Requested node configuration is not available",
-    "--partition small --nodes 2": "it wants more nodes than the partition gives",
-    "--partition small --time 3:00:00": "it wants more time than the partition gives",
+    "--partition smal": "unknown partition 'smal': did you mean 'small'?",
+    "--nodes 4": "--nodes is 4: the partition 'all' gives at most 3",
+    "--nodes 2 --partition small --time 30": "--nodes is 2: the partition 'small' gives at most 1",
+    "--partition small --time 3:00:00": "--time is 3:00:00: the partition 'small' gives at most",
+    "--constraint nope": "Slurm refuses the job: Invalid feature specification",
     "--nodes 3": "global_batch_size = 8 cannot be divided among 3 data-parallel ranks",
     "--nodes 2 --gpus-per-node 8": "global_batch_size = 8 cannot be divided among 16",
     "--nodes 2 --parallelism.data_parallel_shard_degree 3": "does not fit 2 rank(s)",
@@ -19,7 +22,7 @@ WRONG = {
     "--nodes 0": "--nodes is 0: it must be at least 1",
     "--time tomorrow": "--time is 'tomorrow': write HH:MM:SS",
     "--time 5": "--time 5 is too short: 180 s of it are kept for saving",
-    "--after 99999": "Slurm refuses the job: Job dependency problem",
+    "--after nope": "Slurm refuses the job: Job dependency problem",
     "--array-variants mixit,mixti": "did you mean 'mixit'",
     "--training.stepz 3": "did you mean 'training.steps'",
     "--checkpoint.load_step 5": "goes on from its newest checkpoint",
@@ -55,8 +58,6 @@ def test_no_sbatch_on_the_machine(
         "sys.argv", ["mixit-titan", "submit", MIXIT, "--dump_folder", str(tmp_path / "run")]
     )
     with pytest.raises(SystemExit) as exit_:
-        from mixit_titan.cli import main
-
         main()
     assert exit_.value.code == 2
     error = capsys.readouterr().err
@@ -91,6 +92,7 @@ def test_site_settings_are_for_flags_that_are_not_given(cluster: Cluster, tmp_pa
     cluster.environment["SITE_ENV"] = str(site)
     try:
         words = ["--gpus-per-node", "0", "--dump_folder", str(tmp_path / "run"), "--dry-run"]
+        words += ["--time", "30"]
         both = call(cluster, "submit", MIXIT, *words)
         given = call(cluster, "submit", MIXIT, *words, "--partition", "all")
     finally:
