@@ -2,15 +2,17 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from mixit_titan import __version__
-from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.errors import ConfigError, RunFailed, unknown
 from mixit_titan.model.shapes import FLAVORS, find_flavor
 from mixit_titan.model.variants import VARIANTS, find_variant
 
@@ -28,10 +30,10 @@ def main() -> None:
             raise unknown("command", name, COMMANDS)
         else:
             COMMANDS[name](arguments[1:])
-    except ConfigError as error:
+    except (ConfigError, RunFailed) as error:
         if os.environ.get("RANK", "0") == "0":
             print(f"mixit-titan: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -41,6 +43,7 @@ def train(arguments: list[str]) -> None:
     from mixit_titan.run_config import load_run
     from mixit_titan.runtime.checkpoint import latest_step
     from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
+    from mixit_titan.runtime.run_state import read_state
     from mixit_titan.runtime.train import train as train_rank
 
     args, overrides = tyro.cli(
@@ -59,6 +62,10 @@ def train(arguments: list[str]) -> None:
         print(f"The run in {config.dump_folder} is finished: raise --training.steps to go on")
         return
     launch(nproc, ["train", args.config, *overrides], lambda: train_rank(config))
+    state = read_state(Path(config.dump_folder))
+    if state is not None and state.word == "stopped":
+        print(f"Stopped after step {state.step}: the same command goes on", file=sys.stderr)
+        sys.exit(128 + signal.SIGTERM)
 
 
 @dataclass
@@ -122,10 +129,28 @@ def demo(arguments: list[str]) -> None:
     run_demo(tyro.cli(DemoArguments, prog="mixit-titan demo", args=arguments))
 
 
+def submit(arguments: list[str]) -> None:
+    from mixit_titan.slurm.submit import SubmitArguments
+    from mixit_titan.slurm.submit import submit as submit_run
+
+    args, overrides = tyro.cli(
+        SubmitArguments, prog="mixit-titan submit", args=arguments, return_unknown_args=True
+    )
+    submit_run(args, overrides)
+
+
+def status(arguments: list[str]) -> None:
+    from mixit_titan.slurm.status import StatusArguments, show_status
+
+    show_status(tyro.cli(StatusArguments, prog="mixit-titan status", args=arguments))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
     "prepare": prepare,
+    "submit": submit,
+    "status": status,
     "demo": demo,
 }
 
@@ -136,6 +161,8 @@ def _usage() -> str:
         "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
         "  params              parameters, FLOPs and memory of a model\n"
         "  prepare SOURCE      turn a corpus into token shards\n"
+        "  submit CONFIG.toml  give a training run to Slurm\n"
+        "  status [FOLDER]     where runs are\n"
         "  demo                train all five variants on this machine and compare them\n\n"
         "Each command explains itself: mixit-titan train --help"
     )

@@ -1,4 +1,4 @@
-"""Mistakes of a user: one sentence that says what is wrong, where, and what to do."""
+"""What ends in one sentence that says what is wrong, where, and what to do."""
 
 import difflib
 from collections.abc import Iterable
@@ -6,6 +6,11 @@ from collections.abc import Iterable
 
 class ConfigError(ValueError):
     """Wrong input. The command line prints it without a traceback and exits with code 2."""
+
+
+class RunFailed(RuntimeError):
+    """A run that cannot go on, and would not if it were started again as it is. The command line
+    prints it without a traceback and exits with code 1."""
 
 
 def unknown(what: str, value: str, allowed: Iterable[str], *, where: str = "") -> ConfigError:

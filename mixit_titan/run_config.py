@@ -88,16 +88,20 @@ class LossSection:
     logits are never whole in memory."""
 
 
-def load_run(path: str, overrides: list[str], *, world_size: int) -> Trainer.Config:
-    """Read, merge and check a run. Every mistake is a ConfigError, before any process group."""
+def load_run(
+    path: str, overrides: list[str], *, world_size: int, on_gpus: bool | None = None
+) -> Trainer.Config:
+    """Read, merge and check a run. Every mistake is a ConfigError, before any process group.
+    `on_gpus`: what the ranks will have, where they do not run on this machine."""
     table = read_toml(path)
     apply_overrides(table, overrides)
-    run = _build(table, path, f"{path} (and the command line)" if overrides else path)
+    where = f"{path} (and the command line)" if overrides else path
+    run = _build(table, path, where, has_gpu() if on_gpus is None else on_gpus)
     run_checks.check(run, world_size=world_size, given=table.get("training", {}))
     return run
 
 
-def _build(table: dict[str, Any], path: str, where: str) -> Trainer.Config:
+def _build(table: dict[str, Any], path: str, where: str, on_gpus: bool) -> Trainer.Config:
     top_level = [f.name for f in dataclasses.fields(TopLevel)]
     for key in table:
         if key not in (*_SECTIONS, *top_level):
@@ -106,14 +110,14 @@ def _build(table: dict[str, Any], path: str, where: str) -> Trainer.Config:
             raise ConfigError(f"{key} in {where} is {table[key]!r}: it must be a section of keys")
 
     def section(cls: type, name: str, **options: Any) -> Any:
-        values = _defaults(table).get(name, {}) | table.get(name, {})
+        values = _defaults(table, on_gpus).get(name, {}) | table.get(name, {})
         return fill(cls, values, section=name, where=where, **options)
 
     top = {key: value for key, value in table.items() if key in top_level}
     run = fill(TopLevel, top, section="the top level", where=where)
-    if run.device == "gpu" and not has_gpu():
+    if run.device == "gpu" and not on_gpus:
         raise ConfigError(
-            f'{where} is for GPUs (device = "gpu") and this machine has none: '
+            f'{where} is for GPUs (device = "gpu") and there is none here: '
             "take one of train_configs/debug_*.toml, or set --device auto"
         )
     data = section(DataSection, "data")
@@ -170,7 +174,7 @@ def _build(table: dict[str, Any], path: str, where: str) -> Trainer.Config:
         raise ConfigError(f"{where}: {error}") from error
 
 
-def _defaults(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _defaults(table: dict[str, Any], on_gpus: bool) -> dict[str, dict[str, Any]]:
     """Where ours differ from torchtitan's, and why."""
     varlen = table.get("model", {}).get("attention") == "varlen"
     defaults: dict[str, dict[str, Any]] = {
@@ -190,7 +194,7 @@ def _defaults(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
         defaults["training"] = {"disable_cuda_graphs": True}  # torchtitan cannot capture stages
     if table.get("checkpoint", {}).get("initial_load_path"):
         defaults["checkpoint"] = {"initial_load_model_only": True}
-    if not has_gpu():
+    if not on_gpus:
         defaults["training"] = {"mixed_precision_param": "float32", "disable_cuda_graphs": True}
         # Gloo keeps the first timeout, and has no flight recorder.
         defaults["comm"] = {"init_timeout_seconds": 1800, "trace_buf_size": 0}

@@ -1,13 +1,20 @@
-"""The TOML files that come with the project."""
+"""The configs and job scripts that come with the project: they lie beside the package in a
+checkout, and inside it once installed."""
 
 from pathlib import Path
 
 
 def shipped_configs() -> dict[str, Path]:
-    """Name -> file. They lie beside the package in a checkout, and inside it once installed."""
+    """Name -> file."""
+    return _files("train_configs", "train_configs/*.toml")
+
+
+def shipped_jobs() -> dict[str, Path]:
+    """Name -> file."""
+    return _files("job_scripts", "slurm/*.sbatch")
+
+
+def _files(installed: str, beside: str) -> dict[str, Path]:
     package = Path(__file__).parent
-    for folder in (package / "train_configs", package.parent / "train_configs"):
-        files = {file.stem: file for file in sorted(folder.glob("*.toml"))}
-        if files:
-            return files
-    return {}
+    found = [*package.glob(f"{installed}/{Path(beside).name}")] or [*package.parent.glob(beside)]
+    return {file.stem: file for file in sorted(found)}

@@ -1,20 +1,30 @@
-"""torchtitan's checkpoints, each with the identity of its model, which is checked before a load."""
+"""torchtitan's checkpoints, each whole or not there (whole.py), and each with the identity of its
+model, which is checked before a load."""
 
+import errno
 import json
-import re
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torchtitan.components.checkpointer import CheckpointManager
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
+from torch.distributed.tensor import DTensor
+from torchtitan.components.checkpointer import MODEL, AsyncMode, CheckpointManager
+from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
 from mixit_titan.data.loader import RowLoader
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.model.identity import differences, identity
+from mixit_titan.runtime.whole import clear, newest_whole, publish, unfinished
 
 _KEY = "mixit_identity"
 
@@ -39,11 +49,58 @@ class IdentifiedCheckpointer(CheckpointManager):
         self.identity = identity(model_parts[0].config, dataloader.config.tokenizer)
         # Made once: asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._identity_bytes = _encode(self.identity)
+        self._on_disk: str | None = None  # the checkpoint that holds the present state
 
-    def dcp_save(self, state_dict: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("to_hf", False):
-            state_dict = {**state_dict, _KEY: self._identity_bytes}
-        return super().dcp_save(state_dict, *args, **kwargs)
+    def save_now(self, step: int) -> None:
+        """A full checkpoint outside of the interval, and written when this returns."""
+        if not self.enable or self.load_only or step == 0:
+            return
+        self._explained(self._save_full, step)
+
+    def _save(self, curr_step: int, last_step: bool = False) -> bool:
+        return self._explained(super()._save, curr_step, last_step)
+
+    def _save_full(self, step: int) -> None:
+        self.maybe_wait_for_saving()
+        checkpoint = self._create_checkpoint_id(step)
+        if self._on_disk != checkpoint:
+            states = self._flattened_model_states_sd()
+            self.dcp_save(states, checkpoint_id=checkpoint, async_mode=AsyncMode.DISABLED)
+
+    def dcp_save(
+        self, state_dict: dict[str, Any], checkpoint_id: str, async_mode: AsyncMode, **kwargs: Any
+    ) -> Future | AsyncSaveResponse | None:
+        self._check_weights(checkpoint_id)
+        state_dict = {**state_dict, _KEY: self._identity_bytes}
+        final = Path(checkpoint_id)
+        saved = super().dcp_save(state_dict, str(unfinished(final)), async_mode, **kwargs)
+        self._on_disk = checkpoint_id
+        if dist.get_rank() != 0:
+            return saved
+        # The first rank writes the metadata after all others have written their part.
+        if isinstance(saved, AsyncSaveResponse):
+            saved.upload_completion = _then(saved.upload_completion, lambda: publish(final))
+        elif isinstance(saved, Future):
+            saved = _then(saved, lambda: publish(final))
+        else:
+            publish(final)
+        return saved
+
+    def _load(self, step: int = -1) -> bool:
+        """The first rank chooses the checkpoint for all."""
+        if step == -1:
+            step = self._choose()
+        return super()._load(step)
+
+    def _choose(self) -> int:
+        newest = torch.tensor(-1, device=utils.device_type)
+        if dist.get_rank() == 0:
+            folder = Path(self.folder)
+            found = newest_whole(folder)
+            clear(folder, found)
+            newest.fill_(-1 if found is None else found)
+        dist.broadcast(newest, 0)
+        return int(newest)
 
     def dcp_load(
         self, state_dict: dict[str, Any], checkpoint_id: str, from_hf: bool, from_quantized: bool
@@ -52,6 +109,31 @@ class IdentifiedCheckpointer(CheckpointManager):
             initial = checkpoint_id == self.initial_load_path
             check_identity(checkpoint_id, self.identity, initial=initial)
         super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
+        self._on_disk = checkpoint_id
+
+    def _check_weights(self, checkpoint_id: str) -> None:
+        """What is saved can be gone on from: no rank holds a weight that is not finite."""
+        weights = [p for part in self.states[MODEL].model for p in part.parameters()]
+        shards = [p.to_local() if isinstance(p, DTensor) else p for p in weights]
+        broken = torch.stack([~torch.isfinite(shard).all() for shard in shards]).any().int()
+        dist.all_reduce(broken, dist.ReduceOp.MAX)
+        if broken:
+            raise RunFailed(f"{Path(checkpoint_id).name}: the weights are not finite: not saved")
+
+    def _explained(self, save: Callable[..., Any], *arguments: Any) -> Any:
+        """Save, where a full disk ends the run in one sentence."""
+        try:
+            return save(*arguments)
+        except (CheckpointException, OSError) as error:
+            if not _disk_is_full(error):
+                raise
+            if dist.get_rank() == 0:
+                for rest in Path(self.folder).glob(".unfinished-*"):
+                    shutil.rmtree(rest, ignore_errors=True)
+            raise RunFailed(
+                f"the disk is full: a checkpoint could not be written to {self.folder}. "
+                "The ones before it are whole: make room, and start the run again"
+            ) from error
 
 
 def check_identity(checkpoint_id: str, ours: dict[str, Any], *, initial: bool = False) -> None:
@@ -76,15 +158,9 @@ def check_identity(checkpoint_id: str, ours: dict[str, Any], *, initial: bool = 
 
 def latest_step(run: Trainer.Config) -> int | None:
     """The step of the newest whole checkpoint in the run's folder."""
-    folder = Path(run.dump_folder) / run.checkpoint.folder
-    if not run.checkpoint.enable or not folder.is_dir():
+    if not run.checkpoint.enable:
         return None
-    steps = [
-        int(match[1])
-        for entry in folder.iterdir()
-        if (match := re.fullmatch(r"step-(\d+)", entry.name)) and (entry / ".metadata").is_file()
-    ]
-    return max(steps, default=None)
+    return newest_whole(Path(run.dump_folder) / run.checkpoint.folder)
 
 
 def read_identity(checkpoint_id: str) -> dict[str, Any] | None:
@@ -101,3 +177,26 @@ def read_identity(checkpoint_id: str) -> dict[str, Any] | None:
 def _encode(described: dict[str, Any]) -> torch.Tensor:
     """JSON in a tensor of bytes: nothing to unpickle."""
     return torch.tensor(list(json.dumps(described).encode()), dtype=torch.uint8)
+
+
+def _then(saved: Future, finish: Callable[[], None]) -> Future:
+    """Done when `saved` is and `finish` has been called."""
+    finished: Future = Future()
+
+    def on_saved(saved: Future) -> None:
+        try:
+            saved.result()
+            finish()
+            finished.set_result(None)
+        except BaseException as error:  # a CheckpointException is not an Exception
+            finished.set_exception(error)
+
+    saved.add_done_callback(on_saved)
+    return finished
+
+
+def _disk_is_full(error: BaseException) -> bool:
+    errors = [error]
+    if isinstance(error, CheckpointException):
+        errors = [cause for cause, _ in error.failures.values()]
+    return any(getattr(e, "errno", None) in (errno.ENOSPC, errno.EDQUOT) for e in errors)

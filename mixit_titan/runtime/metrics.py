@@ -4,6 +4,7 @@ import json
 import math
 import netrc
 import os
+import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,13 +33,10 @@ class JsonLinesLogger(BaseLogger):
         self.continued = False
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
+        validation = "validation_metrics/loss" in metrics
         if not self.continued:
-            self._continue_at(step)
-        line = (
-            self._validation(metrics)
-            if "validation_metrics/loss" in metrics
-            else self._training(metrics)
-        )
+            self._continue_at(step, validation)
+        line = self._validation(metrics) if validation else self._training(metrics)
         seconds = self.seconds_before + time.perf_counter() - self.start
         with self.path.open("a") as file:
             file.write(json.dumps({"step": step, **line, "seconds": round(seconds, 3)}) + "\n")
@@ -62,10 +60,15 @@ class JsonLinesLogger(BaseLogger):
         names |= {"bits_per_byte": "bits_per_byte", "tokens": "validation_tokens"}
         return {ours: metrics[f"validation_metrics/{name}"] for name, ours in names.items()}
 
-    def _continue_at(self, step: int) -> None:
-        """Keep what an earlier run logged before `step`, drop what this run does again."""
+    def _continue_at(self, step: int, validation: bool) -> None:
+        """Keep what an earlier run logged before `step`, drop what this run does again. A run that
+        begins with a validation has not done the step itself again."""
         self.continued = True
-        kept = [line for line in read_metrics(self.path) if line["step"] < step]
+        kept = [
+            line
+            for line in read_metrics(self.path)
+            if line["step"] < step or (validation and line["step"] == step and "loss" in line)
+        ]
         if kept:
             self.seconds_before = kept[-1]["seconds"]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
@@ -109,8 +112,11 @@ class Metrics(MetricsProcessor):
         pp_schedule: str,
         **kwargs: Any,
     ) -> BaseLogger:
-        if config.enable_wandb:
+        rank = _get_metrics_rank(parallel_dims=parallel_dims, pp_schedule=pp_schedule)
+        logs = torch.distributed.get_rank() == rank
+        if config.enable_wandb and (logs or config.save_for_all_ranks):
             _never_prompt_for_wandb()
+            _keep_wandb_run(Path(dump_folder))
         loggers = LoggerContainer()
         loggers.add_logger(
             super()._build_metric_logger(
@@ -121,8 +127,7 @@ class Metrics(MetricsProcessor):
                 **kwargs,
             )
         )
-        rank = _get_metrics_rank(parallel_dims=parallel_dims, pp_schedule=pp_schedule)
-        if torch.distributed.get_rank() == rank:
+        if logs:
             path = Path(dump_folder) / "metrics.jsonl"
             loggers.add_logger(JsonLinesLogger(path, parallel_dims.world_size))
         return loggers
@@ -140,3 +145,12 @@ def _never_prompt_for_wandb() -> None:
     if not has_account:
         os.environ["WANDB_MODE"] = "offline"
         logger.warning("No wandb account on this machine: logging offline (`wandb sync` uploads)")
+
+
+def _keep_wandb_run(folder: Path) -> None:
+    """A run that is started again goes on in the same wandb run."""
+    file = folder / "logs" / f"wandb_run_{torch.distributed.get_rank()}"
+    if not file.exists():
+        write_text(file, os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4))
+    os.environ["WANDB_RUN_ID"] = file.read_text()
+    os.environ.setdefault("WANDB_RESUME", "allow")

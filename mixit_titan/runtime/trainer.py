@@ -1,12 +1,21 @@
-"""torchtitan's Trainer, with what it lacks around the training steps."""
+"""torchtitan's Trainer, with what it lacks around the training steps: it validates at step 0, counts
+the tokens of all ranks, stops when it is asked to, and says where it is."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from torchtitan.tools import utils
+from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
 from mixit_titan.data.loader import Batch
+from mixit_titan.errors import RunFailed
+from mixit_titan.runtime.device import has_gpu
+from mixit_titan.runtime.run_state import StateFile, Word
+from mixit_titan.runtime.stop import Agreement, StopAgreed, listen
 
 
 class MixitTrainer(Trainer):
@@ -15,8 +24,28 @@ class MixitTrainer(Trainer):
         pass
 
     def __init__(self, config: Config) -> None:
+        listen()
         super().__init__(config)
         self.tokens_before = self.own_tokens_before = 0  # of the run that this one continues
+        self.agreement = Agreement()
+        if config.validator.enable:
+            self.validator.agreement = self.agreement
+        self.state_file = StateFile(config.dump_folder) if dist.get_rank() == 0 else None
+        self.resumed = False
+        # Kept, because asynchronous saves keep a pinned copy for each tensor that they have seen.
+        self._rng = torch.get_rng_state()
+        self._gpu_rng = torch.zeros(16, dtype=torch.uint8)
+
+    def train(self) -> None:
+        try:
+            try:
+                super().train()
+                self._say("finished")
+            except StopAgreed:
+                self._leave()
+        except RunFailed as error:
+            self._say("failed", str(error))
+            raise
 
     def batch_generator(self, data_iterable: Iterable[Batch]) -> Iterator[Batch]:
         """torchtitan calls this once, after it has loaded a checkpoint and before the first step:
@@ -25,6 +54,44 @@ class MixitTrainer(Trainer):
             self.validator.validate(self.model_parts, self.step)
         return super().batch_generator(data_iterable)
 
+    def should_continue_training(self) -> bool:
+        """torchtitan asks once after loading, and after every step."""
+        if not self.resumed:
+            self.resumed = True
+            self._validate_again()
+        goes_on = super().should_continue_training()
+        self._say("running")
+        if goes_on:
+            self.agreement.check()
+        return goes_on
+
+    def train_step(self, data_iterator: Any) -> None:
+        try:
+            super().train_step(data_iterator)
+        except RuntimeError as error:
+            if "Loss is not finite" not in str(error):
+                raise
+            raise RunFailed(
+                f"the loss is not finite at step {self.step}: the checkpoints before it are good. "
+                "Lower the learning rate, or clip gradients (training.max_norm), and start again"
+            ) from error
+
+    def _validate_again(self) -> None:
+        """A step is saved before it is validated, so what ended the run may have come between."""
+        enabled = self.step > 0 and self.config.validator.enable
+        if enabled and self.validator.should_validate(self.step):
+            self.validator.validate(self.model_parts, self.step)
+
+    def _leave(self) -> None:
+        self.checkpointer.save_now(self.step)
+        said = "saved" if self.config.checkpoint.enable else "checkpoints are off"
+        logger.info(f"Asked to stop: leaving after step {self.step}, {said}")
+        self._say("stopped", said)
+
+    def _say(self, word: Word, said: str = "") -> None:
+        if self.state_file is not None:
+            self.state_file.write(word, self.step, said)
+
     @property
     def _counting_ranks(self) -> int:
         """The ranks whose tokens torchtitan adds up, all of which see equally many."""
@@ -32,9 +99,17 @@ class MixitTrainer(Trainer):
         return mesh.size() if mesh is not None else 1
 
     def state_dict(self) -> dict[str, Any]:
-        """torchtitan saves the tokens of one rank; we those of all, for any number of ranks."""
+        """torchtitan saves the tokens of one rank, and no generator; we the tokens of all, for any
+        number of ranks, and the generators."""
         new = self._counting_ranks * (self.ntokens_seen - self.own_tokens_before)
-        return super().state_dict() | {"ntokens_seen": self.tokens_before + new}
+        self._rng.copy_(torch.get_rng_state())
+        if has_gpu():
+            self._gpu_rng.copy_(utils.device_module.get_rng_state())
+        return super().state_dict() | {
+            "ntokens_seen": self.tokens_before + new,
+            "rng": self._rng,
+            "gpu_rng": self._gpu_rng,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
@@ -43,3 +118,6 @@ class MixitTrainer(Trainer):
         share, rest = divmod(self.tokens_before, self._counting_ranks)
         first = mesh is None or mesh.get_local_rank() == 0
         self.own_tokens_before = self.ntokens_seen = share + (rest if first else 0)
+        torch.set_rng_state(state_dict["rng"])
+        if has_gpu() and state_dict["gpu_rng"].any():  # zeros: written without a GPU
+            utils.device_module.set_rng_state(state_dict["gpu_rng"])

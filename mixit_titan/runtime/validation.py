@@ -17,6 +17,7 @@ from torchtitan.tools import utils
 
 from mixit_titan.data.loader import Batch
 from mixit_titan.data.token_bytes import token_bytes
+from mixit_titan.runtime.stop import Agreement
 
 
 class HeldOutValidator(Validator):
@@ -31,6 +32,9 @@ class HeldOutValidator(Validator):
         """torchtitan's count of batches, which depends on the ranks: `rows` takes its place."""
         last_step: int = -1
         """Set from training.steps."""
+
+    agreement: Agreement
+    """Set by the trainer: a stop does not wait for the end of a validation."""
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class HeldOutValidator(Validator):
     def _batches(self) -> Iterator[Batch]:
         self.loader.consumed = 0
         for inputs, labels in self.loader:
+            self.agreement.check()
             self.metrics_processor.ntokens_since_last_log += labels.numel()
             inputs = {name: value.to(utils.device_type) for name, value in inputs.items()}
             yield inputs, labels.to(utils.device_type)

@@ -1,0 +1,78 @@
+"""Which checkpoints of a run are whole.
+
+A checkpoint is written as `.unfinished-N` and renamed to `step-N` when all of it is on the disk.
+A kill leaves an unfinished one; a failing disk or a copy that was cut short can break a finished
+one. Neither is ever loaded.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+import torch.distributed.checkpoint as dcp
+from torchtitan.tools.logging import logger
+
+
+def unfinished(checkpoint: Path) -> Path:
+    """Where `step-N` is while it is being written."""
+    return checkpoint.with_name(checkpoint.name.replace("step-", ".unfinished-"))
+
+
+def publish(checkpoint: Path) -> None:
+    """Give a checkpoint that is written its name. One that had the name before goes last."""
+    old = checkpoint.with_name(checkpoint.name.replace("step-", ".replaced-"))
+    if checkpoint.exists():
+        checkpoint.rename(old)
+    unfinished(checkpoint).rename(checkpoint)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def newest_whole(folder: Path) -> int | None:
+    """The step of the newest whole checkpoint. Newer ones that are broken are named in the log."""
+    for step in sorted(_steps(folder), reverse=True):
+        problem = _problem(folder / f"step-{step}")
+        if problem is None:
+            return step
+        logger.warning(f"Skipping the checkpoint {folder}/step-{step}: {problem}")
+    return None
+
+
+def clear(folder: Path, newest: int | None) -> None:
+    """Delete what a kill left behind, and move broken checkpoints that are newer than `newest` out
+    of the way of `keep_latest_k`, which counts names."""
+    for rest in [*folder.glob(".unfinished-*"), *folder.glob(".replaced-*")]:
+        logger.info(f"Deleting {rest}: it was not written to the end")
+        shutil.rmtree(rest, ignore_errors=True)
+    for step in _steps(folder):
+        if newest is None or step > newest:
+            aside = folder / f".broken-{step}"
+            shutil.rmtree(aside, ignore_errors=True)
+            (folder / f"step-{step}").rename(aside)
+
+
+def _steps(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    names = (re.fullmatch(r"step-(\d+)", entry.name) for entry in folder.iterdir())
+    return [int(name[1]) for name in names if name]
+
+
+def _problem(checkpoint: Path) -> str | None:
+    """What is wrong with it: every byte that its metadata speaks of must be there."""
+    if not (checkpoint / ".metadata").is_file():
+        return "it has no .metadata"
+    try:
+        metadata = dcp.FileSystemReader(checkpoint).read_metadata()
+        pieces = list(metadata.storage_data.values())
+    except Exception as error:  # whatever unpickling a broken file raises
+        return f"its .metadata cannot be read ({error or type(error).__name__})"
+    sizes: dict[str, int] = {}
+    for piece in pieces:
+        end = piece.offset + piece.length
+        sizes[piece.relative_path] = max(end, sizes.get(piece.relative_path, 0))
+    for name, size in sizes.items():
+        file = checkpoint / name
+        there = file.stat().st_size if file.is_file() else 0
+        if there < size:
+            return f"{name} has {there} of {size} bytes"
+    return None

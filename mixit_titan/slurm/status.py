@@ -1,0 +1,117 @@
+"""`mixit-titan status`: a table of runs, from what they leave in their folders and from squeue."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.runtime.run_state import read_state
+from mixit_titan.runtime.whole import newest_whole
+
+
+@dataclass
+class StatusArguments:
+    """Show where runs are: state, step, loss, tokens/s, restarts, last checkpoint.
+
+    Example: mixit-titan status runs/160m_fineweb_edu_mixit
+    """
+
+    folders: Annotated[list[str], tyro.conf.Positional] = field(default_factory=list)
+    """Folders of runs (default: all in runs/)."""
+
+
+@dataclass
+class Status:
+    folder: str
+    state: str
+    step: str
+    loss: str
+    tokens_per_s: str
+    restarts: str
+    checkpoint: str
+    said: str
+
+
+def show_status(args: StatusArguments) -> None:
+    folders = [Path(name) for name in args.folders] or _all_runs()
+    for folder in folders:
+        if not _is_run(folder):
+            raise ConfigError(f"{folder} is no folder of a run")
+    statuses = [run_status(folder) for folder in folders]
+    columns = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint")
+    table = Table(*columns, box=None, pad_edge=False)
+    for status in statuses:
+        row = vars(status).copy()
+        row.pop("said")
+        table.add_row(*row.values())
+    # Not a terminal: no column is cut.
+    Console(width=None if os.isatty(1) else 1000).print(table)
+    for status in statuses:
+        if status.said:
+            print(f"{status.folder}: {status.said}")
+
+
+def run_status(folder: Path) -> Status:
+    state, said = _state(folder)
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+    last = lines[-1] if lines else {}
+    where = read_state(folder)
+    restarts = folder / "restarts"
+    newest = newest_whole(folder / "checkpoint")
+    return Status(
+        folder=str(folder),
+        state=state,
+        step=str(max(where.step if where else 0, last.get("step", 0))),
+        loss=f"{last['loss']:.4f}" if last else "-",
+        tokens_per_s=f"{last['tokens_per_s']:,.0f}" if last else "-",
+        restarts=str(len(restarts.read_text().splitlines())) if restarts.exists() else "0",
+        checkpoint="-" if newest is None else f"step-{newest}",
+        said=said,
+    )
+
+
+def _state(folder: Path) -> tuple[str, str]:
+    """Slurm's word for a job that it has; else the run's own last word."""
+    job, own = folder / "job", read_state(folder)
+    if job.exists():
+        queued = _in_queue(job.read_text().strip())
+        if queued is not None:
+            return queued, ""
+        if own is None or own.word in ("starting", "running"):
+            return "ended", "its job has left the queue and did not say why: see its logs"
+    if own is None:
+        return "-", ""
+    return own.word, own.said if own.word == "failed" else ""
+
+
+def _in_queue(job: str) -> str | None:
+    if shutil.which("squeue") is None:
+        return None
+    shown = subprocess.run(
+        ["squeue", "--noheader", "--jobs", job, "--states=all", "--format=%T"],
+        capture_output=True,
+        text=True,
+    )
+    word = shown.stdout.strip().lower()
+    return word if word in ("pending", "running", "completing", "suspended", "requeued") else None
+
+
+def _all_runs() -> list[Path]:
+    """runs/NAME, and runs/NAME/VARIANT of an array."""
+    runs = Path("runs")
+    found = [folder for folder in [*runs.glob("*/"), *runs.glob("*/*/")] if _is_run(folder)]
+    if not found:
+        raise ConfigError("there is no run in runs/: name folders, or submit one")
+    return sorted(found)
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("job", "state", "metrics.jsonl"))

@@ -1,0 +1,252 @@
+"""`mixit-titan submit`: freezes a run in its folder, checks it, and gives it to sbatch."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from mixit_titan.atomic import write_text
+from mixit_titan.errors import ConfigError
+from mixit_titan.run_checks import check_folder
+from mixit_titan.run_config import load_run
+from mixit_titan.sections import apply_overrides, read_toml
+from mixit_titan.slurm.code_version import code_version
+from mixit_titan.slurm.job_script import Directives, array_script, job_script, shipped_directives
+from mixit_titan.slurm.partition import check_partition
+from mixit_titan.slurm.sbatch import check_sbatch, send, try_script
+from mixit_titan.slurm.time_limit import seconds
+
+_SIGNAL_MARGIN = 30  # seconds between the last moment of a save and the time limit
+
+
+@dataclass
+class SubmitArguments:
+    """Submit a training run to Slurm. It saves and requeues itself before its time limit, and goes
+    on after a preemption, a crash or the loss of a node. Any key of the file can be overridden on
+    the command line. Defaults for partition, account, qos and constraint come from SBATCH_PARTITION
+    and so on, in the environment or in slurm/site.env.
+
+    Example: mixit-titan submit train_configs/160m_fineweb_edu.toml --nodes 1 --gpus-per-node 8
+    """
+
+    config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
+    """A TOML file, such as one of train_configs/."""
+    nodes: int = 1
+    min_nodes: int | None = None
+    """Also run on fewer nodes, down to so many, where no more are free (default: never)."""
+    gpus_per_node: int = 8
+    """0: one rank a node, on its CPU."""
+    time: str = "24:00:00"
+    """The limit of one start; a run may take several."""
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    mail: str | None = None
+    """Where Slurm writes when the run ends, fails or is requeued."""
+    array_variants: str | None = None
+    """Variants, separated by commas: a job array with one run each."""
+    after: str | None = None
+    """Start when this job has ended well."""
+    max_restarts: int = 20
+    """How often the job may be started again."""
+    save_seconds: int = 150
+    """How long a save may take: the run is asked to stop so long, and some seconds, before its
+    limit."""
+    dry_run: bool = False
+    """Print the job script and what Slurm thinks of it. Nothing is written or submitted."""
+
+
+@dataclass
+class _Run:
+    folder: Path
+    script: str
+
+
+def submit(args: SubmitArguments, overrides: list[str]) -> None:
+    check_sbatch()
+    _check_numbers(args)
+    directives = _directives(args)
+    check_partition(directives["partition"], nodes=args.nodes, time=args.time)
+    if args.array_variants is None:
+        folder = _folder(args, overrides)
+        runs = [_plan(args, overrides, folder, directives)]
+        job = runs[0]
+    else:
+        variants = args.array_variants.split(",")
+        base = _base_folder(args, overrides)
+        runs = [
+            _plan(args, [*overrides, "--model.variant", name], base / name, directives)
+            for name in variants
+        ]
+        output = directives | {"job-name": base.name, "output": _output(base, "array_%A_%a.out")}
+        about = f"The runs {', '.join(variants)}: `sbatch` this file to go on with all of them."
+        job = _Run(base, array_script([str(run.folder) for run in runs], output, about=about))
+    if args.dry_run:
+        print(job.script)
+        print(f"Nothing was submitted. Slurm says: {try_script(job.script)}")
+        return
+    number = _freeze_and_send(args, runs, job)
+    _report(number, runs, job)
+
+
+def _check_numbers(args: SubmitArguments) -> None:
+    at_least = {"nodes": 1, "gpus_per_node": 0, "max_restarts": 0, "save_seconds": 10}
+    for name, least in at_least.items():
+        if getattr(args, name) < least:
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} is {getattr(args, name)}: it must be at least {least}")
+    if args.min_nodes is not None and not 1 <= args.min_nodes <= args.nodes:
+        raise ConfigError(f"--min-nodes is {args.min_nodes}: it must be 1 to --nodes {args.nodes}")
+    lead = args.save_seconds + _SIGNAL_MARGIN
+    if seconds(args.time) <= 2 * lead:
+        raise ConfigError(
+            f"--time {args.time} is too short: {lead} s of it are kept for saving. Ask for more, "
+            "or lower --save-seconds"
+        )
+
+
+def _directives(args: SubmitArguments) -> Directives:
+    """What all runs of this submission have in common."""
+    site = _site_environment()
+
+    def chosen(name: str) -> str | None:
+        variable = f"SBATCH_{name.upper()}"
+        return getattr(args, name) or os.environ.get(variable) or site.get(variable)
+
+    few = args.nodes if args.min_nodes is None else args.min_nodes
+    return shipped_directives("pretrain") | {
+        "nodes": str(args.nodes) if few == args.nodes else f"{few}-{args.nodes}",
+        "gpus-per-node": str(args.gpus_per_node) if args.gpus_per_node else None,
+        "time": args.time,
+        "signal": f"B:USR1@{args.save_seconds + _SIGNAL_MARGIN}",
+        "partition": chosen("partition"),
+        "account": chosen("account"),
+        "qos": chosen("qos"),
+        "constraint": chosen("constraint"),
+        "mail-user": args.mail,
+        "mail-type": "END,FAIL,REQUEUE" if args.mail else None,
+        "dependency": f"afterok:{args.after}" if args.after else None,
+        "kill-on-invalid-dep": "yes" if args.after else None,
+        "chdir": str(Path.cwd()),  # the config's paths are relative to it
+    }
+
+
+def _site_file() -> Path:
+    return Path(os.environ.get("SITE_ENV", "slurm/site.env")).absolute()
+
+
+def _site_environment() -> dict[str, str]:
+    if not _site_file().is_file():
+        return {}
+    done = subprocess.run(
+        ["bash", "-c", 'set -a; . "$0" >/dev/null && env -0', str(_site_file())],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise ConfigError(f"{_site_file()} cannot be read by bash: {done.stderr.strip()}")
+    return dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
+
+
+def _base_folder(args: SubmitArguments, overrides: list[str]) -> Path:
+    """Of an array: the variants have folders of their own in it."""
+    table = read_toml(args.config)
+    apply_overrides(table, overrides)
+    return Path(str(table.get("dump_folder", f"runs/{Path(args.config).stem}"))).absolute()
+
+
+def _folder(args: SubmitArguments, overrides: list[str]) -> Path:
+    ranks = args.nodes * max(args.gpus_per_node, 1)
+    run = load_run(args.config, overrides, world_size=ranks, on_gpus=args.gpus_per_node > 0)
+    return Path(run.dump_folder).absolute()
+
+
+def _plan(
+    args: SubmitArguments, overrides: list[str], folder: Path, directives: Directives
+) -> _Run:
+    """Check the run for all numbers of nodes that it may get, and write its job script."""
+    here = [*overrides, "--dump_folder", str(folder)]
+    for nodes in range(args.min_nodes or args.nodes, args.nodes + 1):
+        ranks = nodes * max(args.gpus_per_node, 1)
+        run = load_run(args.config, here, world_size=ranks, on_gpus=args.gpus_per_node > 0)
+    if run.checkpoint.load_step != -1 or not run.checkpoint.enable or run.checkpoint.load_only:
+        raise ConfigError(
+            "a run that is submitted goes on from its newest checkpoint: leave checkpoint.enable, "
+            "checkpoint.load_only and checkpoint.load_step as they are"
+        )
+    if (folder / "job.sbatch").exists():
+        raise ConfigError(
+            f"{folder} is a run that was submitted before: `sbatch {folder}/job.sbatch` goes on "
+            "with it; for a new one choose another --dump_folder"
+        )
+    if folder.exists():
+        check_folder(run)
+    script = job_script(
+        "pretrain",
+        directives | {"job-name": folder.name, "output": _output(folder / "logs", "job_%j.out")},
+        settings={
+            "RUN_FOLDER": str(folder),
+            "SITE_ENV": str(_site_file()),
+            "PYTHON": sys.executable,
+            "MAX_RESTARTS": str(args.max_restarts),
+            "SAVE_SECONDS": str(args.save_seconds),
+        },
+        arguments=[str(folder / "config.toml"), *overrides],
+        about="`sbatch` this file to go on with the run. Written by mixit-titan submit.",
+    )
+    return _Run(folder, script)
+
+
+def _output(folder: Path, name: str) -> str:
+    return f"{str(folder).replace('%', '%%')}/{name}"
+
+
+def _freeze_and_send(args: SubmitArguments, runs: list[_Run], job: _Run) -> str:
+    """Nothing is left behind if it cannot be written or Slurm does not want it."""
+    new = [run.folder for run in (job, *runs) if not run.folder.exists()]
+    version, difference = code_version()
+    command = shlex.join(["mixit-titan", *sys.argv[1:]])
+    try:
+        for run in runs:
+            (run.folder / "logs").mkdir(parents=True, exist_ok=True)
+            write_text(run.folder / "config.toml", Path(args.config).read_text(encoding="utf-8"))
+            write_text(run.folder / "job.sbatch", run.script)
+            described = {**version, "command": command}
+            write_text(run.folder / "code.json", json.dumps(described, indent=2) + "\n")
+            if difference:
+                write_text(run.folder / "code.diff", difference)
+        write_text(job.folder / "job.sbatch", job.script)
+        number = send(job.folder / "job.sbatch")
+    except (OSError, ConfigError) as error:
+        for folder in new:
+            shutil.rmtree(folder, ignore_errors=True)
+        for run in (job, *runs):
+            (run.folder / "job.sbatch").unlink(missing_ok=True)
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{job.folder} cannot be written: {error}") from error
+    for task, run in enumerate(runs):
+        array = args.array_variants is not None
+        write_text(run.folder / "job", f"{number}_{task}\n" if array else f"{number}\n")
+    return number
+
+
+def _report(number: str, runs: list[_Run], job: _Run) -> None:
+    folders = " ".join(shlex.quote(os.path.relpath(run.folder)) for run in runs)
+    log = shlex.quote(os.path.relpath(runs[0].folder)) + "/logs/job_*.out"
+    again = shlex.quote(os.path.relpath(job.folder / "job.sbatch"))
+    print(
+        f"Submitted job {number}: {folders}\n"
+        f"  watch    mixit-titan status {folders}\n"
+        f"           tail -f {log}\n"
+        f"  stop     scancel {number}\n"
+        f"  resume   sbatch {again}"
+    )

@@ -1,0 +1,101 @@
+"""What `submit` refuses: one sentence, nothing in the queue, no folder left behind."""
+
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.cli import main
+
+from .cluster import Cluster
+from .conftest import MIXIT, call
+
+WRONG = {
+    "--partition smal": "unknown partition 'smal': did you mean 'small'?",
+    "--nodes 4": "--nodes is 4: the partition 'all' gives at most 3",
+    "--nodes 2 --partition small --time 30": "--nodes is 2: the partition 'small' gives at most 1",
+    "--partition small --time 3:00:00": "--time is 3:00:00: the partition 'small' gives at most",
+    "--constraint nope": "Slurm refuses the job: Invalid feature specification",
+    "--nodes 3": "global_batch_size = 8 cannot be divided among 3 data-parallel ranks",
+    "--nodes 2 --gpus-per-node 8": "global_batch_size = 8 cannot be divided among 16",
+    "--nodes 2 --parallelism.data_parallel_shard_degree 3": "does not fit 2 rank(s)",
+    "--nodes 2 --min-nodes 3": "--min-nodes is 3: it must be 1 to --nodes 2",
+    "--nodes 0": "--nodes is 0: it must be at least 1",
+    "--time tomorrow": "--time is 'tomorrow': write HH:MM:SS",
+    "--time 5": "--time 5 is too short: 180 s of it are kept for saving",
+    "--after nope": "Slurm refuses the job: Job dependency problem",
+    "--array-variants mixit,mixti": "did you mean 'mixit'",
+    "--training.stepz 3": "did you mean 'training.steps'",
+    "--checkpoint.load_step 5": "goes on from its newest checkpoint",
+    "--device gpu": 'is for GPUs (device = "gpu") and there is none here',
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG.items())
+def test_a_mistake_ends_with_one_sentence_and_submits_nothing(
+    cluster: Cluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    arguments: str,
+    message: str,
+) -> None:
+    before = cluster.run("squeue", "--noheader", "--states=all", "--format=%i").split()
+    words = ["--gpus-per-node", "0", "--dump_folder", str(tmp_path / "run"), *arguments.split()]
+    with pytest.raises(SystemExit) as exit_:
+        call(cluster, "submit", MIXIT, *words)
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+    waiting = cluster.run("squeue", "--noheader", "--format=%i").split()
+    assert set(waiting) <= set(before)
+
+
+def test_no_sbatch_on_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(
+        "sys.argv", ["mixit-titan", "submit", MIXIT, "--dump_folder", str(tmp_path / "run")]
+    )
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert "there is no sbatch on this machine" in error and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_submitted_once(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "job.sbatch").write_text("#!/bin/sh\n")
+    with pytest.raises(SystemExit):
+        call(cluster, "submit", MIXIT, "--dump_folder", str(tmp_path / "run"))
+    assert f"`sbatch {tmp_path}/run/job.sbatch` goes on with it" in capsys.readouterr().err
+
+
+def test_a_dry_run_shows_the_script_and_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    folder, large = tmp_path / "run", ["--nodes", "3", "--gpus-per-node", "8", "--qos", "a b"]
+    fit = ["--training.global_batch_size", "24", "--dump_folder", str(folder), "--dry-run"]
+    printed = call(cluster, "submit", MIXIT, *large, *fit)
+    lines = printed.splitlines()
+    for line in ("--nodes=3", "--gpus-per-node=8", "--qos='a b'", "--signal=B:USR1@180"):
+        assert f"#SBATCH {line}" in lines
+    assert "Nothing was submitted. Slurm says: Job " in lines[-1] and "nodes node[1-3]" in lines[-1]
+    assert not folder.exists()
+
+
+def test_site_settings_are_for_flags_that_are_not_given(cluster: Cluster, tmp_path: Path) -> None:
+    site = tmp_path / "site.env"
+    site.write_text("SBATCH_PARTITION=small; export SBATCH_ACCOUNT='my project'\n")
+    cluster.environment["SITE_ENV"] = str(site)
+    try:
+        words = ["--gpus-per-node", "0", "--dump_folder", str(tmp_path / "run"), "--dry-run"]
+        words += ["--time", "30"]
+        both = call(cluster, "submit", MIXIT, *words)
+        given = call(cluster, "submit", MIXIT, *words, "--partition", "all")
+    finally:
+        del cluster.environment["SITE_ENV"]
+    assert "#SBATCH --partition=small\n#SBATCH --account='my project'\n" in both
+    assert "#SBATCH --partition=all\n#SBATCH --account='my project'\n" in given
