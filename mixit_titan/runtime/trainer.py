@@ -1,5 +1,5 @@
-"""torchtitan's Trainer, with what it lacks around the training steps: it validates at step 0, counts
-the tokens of all ranks, stops when it is asked to, and says where it is."""
+"""torchtitan's Trainer, with what it lacks around the training steps: it validates at step 0,
+counts the tokens of all ranks, stops when it is asked to, and says where it is."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
