@@ -116,10 +116,17 @@ def demo(arguments: list[str]) -> None:
     run_demo(tyro.cli(DemoArguments, prog="mixit-titan demo", args=arguments))
 
 
+def task(arguments: list[str]) -> None:
+    from mixit_titan.tasks.command import task_command
+
+    task_command(arguments)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
     "demo": demo,
+    "task": task,
 }
 
 
@@ -128,7 +135,8 @@ def _usage() -> str:
         "usage: mixit-titan COMMAND ...\n\n"
         "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
         "  params              parameters, FLOPs and memory of a model\n"
-        "  demo                train all five variants on this machine and compare them\n\n"
+        "  demo                train all five variants on this machine and compare them\n"
+        "  task NAME           train and test a variant on one small task, or show its examples\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 

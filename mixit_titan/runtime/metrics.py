@@ -109,7 +109,7 @@ class Metrics(MetricsProcessor):
         **kwargs: Any,
     ) -> BaseLogger:
         if config.enable_wandb:
-            _never_prompt_for_wandb()
+            never_prompt_for_wandb()
         loggers = LoggerContainer()
         loggers.add_logger(
             super()._build_metric_logger(
@@ -127,7 +127,7 @@ class Metrics(MetricsProcessor):
         return loggers
 
 
-def _never_prompt_for_wandb() -> None:
+def never_prompt_for_wandb() -> None:
     """Without an account, wandb asks on the terminal; log offline instead, and say so."""
     os.environ.setdefault("WANDB_PROJECT", "mixit_titan")
     if "WANDB_MODE" in os.environ or os.environ.get("WANDB_API_KEY"):
