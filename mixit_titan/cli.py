@@ -122,11 +122,18 @@ def task(arguments: list[str]) -> None:
     task_command(arguments)
 
 
+def sweep(arguments: list[str]) -> None:
+    from mixit_titan.tasks.sweep import sweep_command
+
+    sweep_command(arguments)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
     "demo": demo,
     "task": task,
+    "sweep": sweep,
 }
 
 
@@ -136,7 +143,8 @@ def _usage() -> str:
         "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
         "  params              parameters, FLOPs and memory of a model\n"
         "  demo                train all five variants on this machine and compare them\n"
-        "  task NAME           train and test a variant on one small task, or show its examples\n\n"
+        "  task NAME           train and test a variant on one small task, or show its examples\n"
+        "  sweep TASK          a grid of settings, variants and seeds on one task\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 

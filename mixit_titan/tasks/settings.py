@@ -146,9 +146,10 @@ def field_names(cls: type) -> list[str]:
 
 
 def word_after(flag: str, words: list[str]) -> str | None:
-    for word, following in zip(words, [*words[1:], None], strict=True):
-        if word == flag:
-            return following
+    """The value of a flag that decides about the meaning of the others."""
+    for place, word in enumerate(words):
+        if word == flag and place + 1 < len(words):
+            return words[place + 1]
         if word.startswith(f"{flag}="):
             return word.partition("=")[2]
     return None
