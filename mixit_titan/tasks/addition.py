@@ -31,7 +31,7 @@ class Addition:
     """What is trained and scored: the answer's digits; or, as in the authors' code, all of them but
     the first, and the stop token."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not 1 <= self.digits <= 18:
             raise ConfigError(f"--digits is {self.digits}: it must be in 1..18")
 

@@ -11,16 +11,17 @@ _READY = 4  # batches that wait at most
 
 
 class Ahead:
-    """Batches `first`, `first` + 1, ... of a stream, made by a thread of its own.
+    """The batches of some steps of a stream, made by a thread of its own.
 
     `close` ends the thread; an error in it is raised where the batch is asked for.
     """
 
-    def __init__(self, stream: Stream, *, first: int, last: int, size: int, pin: bool) -> None:
-        self._made: queue.Queue[Batch | Exception] = queue.Queue(_READY)
+    def __init__(self, stream: Stream, steps: range, size: int, *, pin: bool) -> None:
+        """`pin`: in memory that a GPU copies from by itself."""
+        self._made: queue.Queue[Batch | Exception | None] = queue.Queue(_READY)
         self._closed = threading.Event()
         self._thread = threading.Thread(
-            target=self._make, args=(stream, range(first, last), size, pin), daemon=True
+            target=self._make, args=(stream, steps, size, pin), daemon=True
         )
         self._thread.start()
 
@@ -59,6 +60,5 @@ class Ahead:
 
 
 def _pinned(batch: Batch) -> Batch:
-    """In memory that a GPU copies from by itself."""
     targets = None if batch.targets is None else batch.targets.pin_memory()
     return Batch(batch.tokens.pin_memory(), batch.labels.pin_memory(), targets)

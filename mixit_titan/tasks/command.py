@@ -57,6 +57,7 @@ def task_command(arguments: list[str]) -> None:
     preset = word_after("--preset", words) or next(iter(PRESETS))
     default = TaskArguments(run=preset_run(name, preset, words), preset=preset)
     args = parse(TaskArguments[cls], default, name, words)
+    args.run.check()
     if args.show is not None:
         _show(args)
         return

@@ -24,7 +24,7 @@ class Dyck:
     length: int = 40
     """Parentheses in a sequence."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not 2 <= self.length <= 10_000 or self.length % 2:
             raise ConfigError(
                 f"--length is {self.length}: a balanced sequence has an even length, "

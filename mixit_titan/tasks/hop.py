@@ -27,7 +27,7 @@ class Hop:
     letters: int = 4
     """Size of the alphabet."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.hops < 0:
             raise ConfigError(f"--hops is {self.hops}: it must be at least 0")
         if not 1 <= self.length <= 10_000:

@@ -37,7 +37,7 @@ class Imitation:
     length: int = 40
     """Positions in a sequence."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.target_width < 8 or self.target_width % 8:
             raise ConfigError(f"--target-width is {self.target_width}: it must be a multiple of 8")
         if self.target_layers < 1 or self.vocab < 2 or self.length < 1:

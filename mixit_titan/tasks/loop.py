@@ -87,7 +87,7 @@ class Loop:
         self.metrics = folder / "metrics.jsonl"
         kept = [line for line in read_metrics(self.metrics) if line["step"] <= self.step]
         write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
-        self.scored = next((line for line in reversed(kept) if "accuracy" in line), None)
+        self.reached = self._reaches_target(kept[-1] if kept else {})
         self.waited = 0.0
         self.start = time.perf_counter()
 
@@ -97,20 +97,12 @@ class Loop:
 
     def run_steps(self) -> Score:
         """Steps until the last one, or until the target accuracy; returns the last evaluation."""
-        if self._reached_target(self.scored["accuracy"] if self.scored else 0.0):
-            return self._evaluate()
-        pin = self.device.type == "cuda"
-        ahead = Ahead(
-            self.stream,
-            first=self.step,
-            last=self.settings.steps,
-            size=self.settings.batch,
-            pin=pin,
-        )
+        steps, size = range(self.step, self.settings.steps), self.settings.batch
+        ahead = Ahead(self.stream, steps, size, pin=self.device.type == "cuda")
         score = None
         try:
             batches = iter(ahead)
-            while self.step < self.settings.steps:
+            while self.step < self.settings.steps and not self.reached:
                 asked = time.perf_counter()
                 batch = next(batches)
                 self.waited += time.perf_counter() - asked
@@ -118,8 +110,6 @@ class Loop:
                 if self.step % self.settings.eval_every == 0 or self.step == self.settings.steps:
                     score = self._evaluate()
                     self._save()
-                    if self._reached_target(score.accuracy):
-                        break
         finally:
             ahead.close()
         return score or self._evaluate()
@@ -143,11 +133,12 @@ class Loop:
         score = evaluate(self.forward, self.test, self.device, self.autocast)
         line = {"test_loss": score.loss, "accuracy": score.accuracy, "exact": score.exact}
         self._log(line)
+        self.reached = self._reaches_target(line)
         return score
 
-    def _reached_target(self, accuracy: float) -> bool:
+    def _reaches_target(self, line: dict[str, float]) -> bool:
         target = self.settings.target_accuracy
-        return target is not None and accuracy >= target
+        return target is not None and line.get("accuracy", -1.0) >= target
 
     def _log(self, values: dict[str, float]) -> None:
         line = {"step": self.step, **values, "seconds": round(self.seconds, 3)}

@@ -25,7 +25,7 @@ class Memorization:
     vocab: int = 1024
     """Size of the vocabulary."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.keys < 1 or self.values < 2:
             raise ConfigError(
                 f"--keys is {self.keys} and --values is {self.values}: "

@@ -9,12 +9,13 @@ from torch import nn
 
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
+from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import RECIPES, Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import find_variant
 from mixit_titan.tasks.baselines import BASELINES, Lstm, linear_transformer
 from mixit_titan.tasks.settings import Run, Settings
-from mixit_titan.tasks.yelp import PADDING
+from mixit_titan.tasks.yelp import PADDING, Yelp
 
 DEFAULT_RECIPE = "official"
 """By measurement: docs/tasks.md."""
@@ -38,27 +39,33 @@ class PooledClassifier(nn.Module):
         return self.classifier(mean_B1D)
 
 
+def model_config(run: Run) -> MixitLlama.Config | None:
+    """The Llama of a run, not yet built; None for a baseline. A model that cannot be is an error
+    here already."""
+    settings = run.settings
+    if settings.variant in BASELINES:
+        return None
+    variant = find_variant(settings.variant, freeze=settings.freeze)
+    recipe = _recipe(settings) if variant.mixer == "mixing" else None
+    shape = _shape(run)
+    config = llama_config(shape, variant, recipe, mixing_seed=settings.seed, attention="sdpa")
+    config.init_seed = settings.seed
+    return config
+
+
 def build_model(run: Run) -> nn.Module:
     """On the CPU, at its initial weights, its frozen parts without gradients."""
-    settings, task = run.settings, run.task
-    shape = Shape(
-        width=settings.width,
-        layers=settings.layers,
-        heads=settings.heads,
-        hidden=4 * settings.width,
-        vocab=task.token_count,
-        seq_len=task.positions,
-        bias=settings.bias,
-        init_std=settings.init_std,
-        embedding_std=settings.embedding_std,
-    )
-    classes = getattr(task, "classes", None)
-    if settings.variant in BASELINES:
-        build = Lstm if settings.variant == "lstm" else linear_transformer
-        model = build(shape, settings.seed)
+    config = model_config(run)
+    if config is not None:
+        model = config.build()
+        model.init_states()
+        freeze(model, config.variant)
     else:
-        model = _variant_model(shape, settings)
-    return model if classes is None else PooledClassifier(model, settings.width, classes)
+        build = {"lstm": Lstm, "linear": linear_transformer}[run.settings.variant]
+        model = build(_shape(run), run.settings.seed)
+    if isinstance(run.task, Yelp):
+        return PooledClassifier(model, run.settings.width, run.task.classes)
+    return model
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -69,15 +76,19 @@ def count(params: Iterable[nn.Parameter]) -> int:
     return sum(param.numel() for param in params)
 
 
-def _variant_model(shape: Shape, settings: Settings) -> nn.Module:
-    variant = find_variant(settings.variant, freeze=settings.freeze)
-    recipe = _recipe(settings) if variant.mixer == "mixing" else None
-    config = llama_config(shape, variant, recipe, mixing_seed=settings.seed, attention="sdpa")
-    config.init_seed = settings.seed
-    model = config.build()
-    model.init_states()
-    freeze(model, variant)
-    return model
+def _shape(run: Run) -> Shape:
+    settings = run.settings
+    return Shape(
+        width=settings.width,
+        layers=settings.layers,
+        heads=settings.heads,
+        hidden=4 * settings.width,
+        vocab=run.task.token_count,
+        seq_len=run.task.positions,
+        bias=settings.bias,
+        init_std=settings.init_std,
+        embedding_std=settings.embedding_std,
+    )
 
 
 def _recipe(settings: Settings) -> Recipe:

@@ -19,7 +19,7 @@ from mixit_titan.tasks.examples import IGNORE, Examples, Listed, Stream
 class Modular:
     modulus: int = 599
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not 2 <= self.modulus <= 10_000:
             raise ConfigError(f"--modulus is {self.modulus}: it must be in 2..10000")
 

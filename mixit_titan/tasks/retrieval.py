@@ -25,7 +25,7 @@ class Retrieval:
     keys: int | None = None
     """How many different keys there are (default: the whole upper half)."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.pairs < 1:
             raise ConfigError(f"--pairs is {self.pairs}: it must be at least 1")
         if self.vocab < 2:

@@ -42,19 +42,23 @@ def save_state(
     part.replace(folder / FILE)
 
 
+def read_state(folder: Path) -> dict[str, Any] | None:
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except (RuntimeError, pickle.UnpicklingError, EOFError, zipfile.BadZipFile):
+        raise ConfigError(f"{path} is not a whole checkpoint: remove it to start again") from None
+
+
 def load_state(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, described: dict[str, Any]
 ) -> tuple[int, float]:
     """Go on where the run in `folder` stopped: its step and seconds, (0, 0.0) for a new run."""
-    path = folder / FILE
-    if not path.exists():
+    state = read_state(folder)
+    if state is None:
         return 0, 0.0
-    try:
-        state = torch.load(path, weights_only=True, map_location="cpu")
-    except (RuntimeError, pickle.UnpicklingError, EOFError, zipfile.BadZipFile) as error:
-        raise ConfigError(
-            f"{path} is not a checkpoint ({error}): remove it to start again"
-        ) from None
     check_same_run(folder, state["described"], described)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])

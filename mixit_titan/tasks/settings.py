@@ -17,6 +17,7 @@ from mixit_titan.model.variants import VARIANTS, find_variant
 from mixit_titan.tasks.baselines import BASELINES
 from mixit_titan.tasks.presets import preset_values
 from mixit_titan.tasks.task import Task, task_class, task_name
+from mixit_titan.tasks.yelp import Yelp
 
 T = TypeVar("T", bound=Task)
 
@@ -63,7 +64,7 @@ class Settings:
     bf16: bool = False
     """Run the model under bfloat16 autocast."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         for key in ("lr", "batch", "steps", "eval_every", "clip", "init_std", "embedding_std"):
             if getattr(self, key) <= 0:
                 raise ConfigError(f"--{_flag(key)} is {getattr(self, key)}: it must be above 0")
@@ -97,8 +98,11 @@ class Run(Generic[T]):
     task: tyro.conf.OmitArgPrefixes[T]
     settings: tyro.conf.OmitArgPrefixes[Settings]
 
-    def __post_init__(self) -> None:
-        if not self.settings.causal and not hasattr(self.task, "classes"):
+    def check(self) -> None:
+        """Refuse what cannot be, in one sentence. (tyro, which makes the parts, would print more.)"""
+        self.task.check()
+        self.settings.check()
+        if not self.settings.causal and not isinstance(self.task, Yelp):
             raise ConfigError(
                 f"--no-causal: {task_name(self.task)} asks within the sequence, and a matrix that "
                 "looks ahead would see the answers; it is for yelp"

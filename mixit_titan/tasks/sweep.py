@@ -20,6 +20,8 @@ from rich.console import Console
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.tasks.loop import read_result
+from mixit_titan.tasks.models import model_config
+from mixit_titan.tasks.run_state import read_state
 from mixit_titan.tasks.settings import Run, parse, preset_run
 from mixit_titan.tasks.sweep_report import write_report
 from mixit_titan.tasks.task import task_class
@@ -29,7 +31,7 @@ from mixit_titan.tasks.task import task_class
 class SweepArguments:
     """Train a grid of settings, compare the variants, draw them.
 
-    Example: mixit-titan sweep retrieval --variants mixit standard --grid pairs=2,4,8 --out runs/pairs
+    Example: mixit-titan sweep retrieval --variants mixit frozen_qk --grid pairs=2,4,8 --seeds 3
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
@@ -96,6 +98,8 @@ def grid_points(args: SweepArguments) -> list[Point]:
                 all_words = ["--variant", variant, *words, "--seed", str(seed)]
                 default = preset_run(args.task, args.preset, all_words)
                 run = parse(Run[task_class(args.task)], default, args.task, all_words)
+                run.check()
+                model_config(run)
                 points[run.hash] = Point(run, axes, ["--preset", args.preset, *all_words])
     return list(points.values())
 
@@ -158,7 +162,7 @@ def _finished(point: Point, args: SweepArguments) -> bool:
     """Whether the folder holds this point's result. A broken folder is emptied."""
     folder = point.folder(args.out)
     try:
-        result = read_result(folder)
+        result, _ = read_result(folder), read_state(folder)
         whole = result is None or {"accuracy", "settings"} <= result.keys()
     except ConfigError:
         whole = False

@@ -1,4 +1,4 @@
-"""What a sweep found: a table of mean and spread over seeds, the best of each variant, a picture."""
+"""What a sweep found: mean and spread over seeds, the best of each variant, a picture."""
 
 import json
 import statistics

@@ -19,6 +19,10 @@ from mixit_titan.tasks.yelp import Yelp
 class Task(Protocol):
     """A frozen dataclass whose fields are the knobs of its difficulty."""
 
+    def check(self) -> None:
+        """Refuse an impossible difficulty in one sentence."""
+        ...
+
     @property
     def token_count(self) -> int:
         """Different tokens that the model sees and says."""

@@ -39,7 +39,7 @@ class Yelp:
     vocab: int = 16384
     """Size of the vocabulary: the most frequent words of the training reviews."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.length < 1 or self.vocab <= _FIRST_WORD:
             raise ConfigError(
                 f"--length is {self.length} and --vocab is {self.vocab}: "
