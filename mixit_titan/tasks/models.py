@@ -46,8 +46,8 @@ def model_config(run: Run) -> MixitLlama.Config | None:
     if settings.variant in BASELINES:
         return None
     variant = find_variant(settings.variant, freeze=settings.freeze)
-    recipe = _recipe(settings) if variant.mixer == "mixing" else None
-    shape = _shape(run)
+    recipe = _recipe(settings) if variant.mixer == "mixing" else Recipe()
+    shape = _shape(run, scaled=recipe.linear_scale)
     config = llama_config(shape, variant, recipe, mixing_seed=settings.seed, attention="sdpa")
     config.init_seed = settings.seed
     return config
@@ -62,7 +62,7 @@ def build_model(run: Run) -> nn.Module:
         freeze(model, config.variant)
     else:
         build = {"lstm": Lstm, "linear": linear_transformer}[run.settings.variant]
-        model = build(_shape(run), run.settings.seed)
+        model = build(_shape(run, scaled=False), run.settings.seed)
     if isinstance(run.task, Yelp):
         return PooledClassifier(model, run.settings.width, run.task.classes)
     return model
@@ -76,8 +76,10 @@ def count(params: Iterable[nn.Parameter]) -> int:
     return sum(param.numel() for param in params)
 
 
-def _shape(run: Run) -> Shape:
+def _shape(run: Run, *, scaled: bool) -> Shape:
+    """`scaled`: the linears are multiplied by a factor of their own."""
     settings = run.settings
+    own_std = 0.02 if scaled else settings.width**-0.5
     return Shape(
         width=settings.width,
         layers=settings.layers,
@@ -86,7 +88,7 @@ def _shape(run: Run) -> Shape:
         vocab=run.task.token_count,
         seq_len=run.task.positions,
         bias=settings.bias,
-        init_std=settings.init_std,
+        init_std=own_std if settings.init_std is None else settings.init_std,
         embedding_std=settings.embedding_std,
     )
 

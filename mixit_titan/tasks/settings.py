@@ -36,7 +36,9 @@ class Settings:
     heads: int = 4
     bias: bool = True
     """Biases on every linear of a layer."""
-    init_std: float = 0.02
+    init_std: float | None = None
+    """Of the weights. Default: 1/sqrt(width), which keeps the size of activations at any width; or
+    0.02 where the recipe scales the linears itself."""
     embedding_std: float = 1.0
     lr: float = 1e-3
     batch: int = 128
@@ -65,8 +67,8 @@ class Settings:
     """Run the model under bfloat16 autocast."""
 
     def check(self) -> None:
-        for key in ("lr", "batch", "steps", "eval_every", "clip", "init_std", "embedding_std"):
-            if getattr(self, key) <= 0:
+        for key in ("lr", "batch", "steps", "eval_every", "clip", "embedding_std", "init_std"):
+            if getattr(self, key) is not None and getattr(self, key) <= 0:
                 raise ConfigError(f"--{_flag(key)} is {getattr(self, key)}: it must be above 0")
         for key in ("warmup", "weight_decay", "train", "test", "seed"):
             if getattr(self, key) < 0:
@@ -99,7 +101,7 @@ class Run(Generic[T]):
     settings: tyro.conf.OmitArgPrefixes[Settings]
 
     def check(self) -> None:
-        """Refuse what cannot be, in one sentence. (tyro, which makes the parts, would print more.)"""
+        """Refuse what cannot be, in one sentence; tyro, which makes the parts, would print more."""
         self.task.check()
         self.settings.check()
         if not self.settings.causal and not isinstance(self.task, Yelp):

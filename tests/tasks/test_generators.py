@@ -243,7 +243,7 @@ def test_too_few_examples_for_a_test_set() -> None:
         (lambda: Addition(digits=0).check(), "--digits is 0"),
         (
             lambda: Retrieval(pairs=9, vocab=16).check(),
-            "--pairs is 9 and there are only 8 different keys",
+            "--pairs is 9 and there are only 8",
         ),
         (lambda: Retrieval(pairs=2, vocab=16, keys=9).check(), "only 8 tokens for keys"),
         (lambda: Retrieval(pairs=5, keys=4).check(), "only 4 different keys"),

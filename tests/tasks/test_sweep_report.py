@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from mixit_titan.tasks.sweep_report import write_report
@@ -30,9 +31,8 @@ def test_mean_spread_and_best(tmp_path: Path) -> None:
     write_report("retrieval", ["pairs"], rows, tmp_path, Console(quiet=True))
     found = json.loads((tmp_path / "sweep.json").read_text())
     four, eight, standard = found["groups"]
-    assert (
-        abs(four["accuracy"]["mean"] - 0.4) < 1e-12 and abs(four["accuracy"]["std"] - 0.2) < 1e-12
-    )
+    assert four["accuracy"]["mean"] == pytest.approx(0.4)
+    assert four["accuracy"]["std"] == pytest.approx(0.2)
     assert (four["accuracy"]["min"], four["accuracy"]["max"], four["seeds"]) == (0.2, 0.6, 3)
     assert eight["accuracy"]["std"] < 1e-12 and standard["seeds"] == 1
     assert found["best"] == {"mixit": {"pairs": "4"}, "standard": {"pairs": "4"}}
