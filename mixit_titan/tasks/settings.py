@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import tyro
 
@@ -24,13 +24,15 @@ T = TypeVar("T", bound=Task)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    variant: Annotated[str, tyro.conf.arg(help=", ".join([*VARIANTS, *BASELINES]))] = "standard"
+    variant: str = "standard"
+    """standard, frozen_qk, frozen_mlp, mixit or random; or a baseline: lstm, linear."""
     freeze: tuple[str, ...] | None = None
     """Parts to freeze instead of the variant's own: qk, v, o, mlp, norm, embedding, head."""
-    recipe: Annotated[str | None, tyro.conf.arg(help=", ".join(RECIPES))] = None
-    """Of the mixing matrices; mixit takes `official` unless told otherwise."""
+    recipe: str | None = None
+    """Of the mixing matrices: paper, or official, which is the default for tasks."""
     causal: bool = True
-    """A mixing matrix of a task about whole sequences may look ahead."""
+    """--no-causal: the mixing matrices look ahead too. Only where the answer is not in the
+    sequence: yelp."""
     width: int = 128
     layers: int = 2
     heads: int = 4
