@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
 from mixit_titan.errors import ConfigError
@@ -17,8 +18,9 @@ from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.ahead import Ahead
 from mixit_titan.tasks.evaluation import Batch, batch_of, evaluate, loss_of
 from mixit_titan.tasks.examples import IGNORE, Examples
-from mixit_titan.tasks.loop import learning_rate
+from mixit_titan.tasks.loop import learning_rate, train
 from mixit_titan.tasks.models import build_model
+from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Settings
 from tests.tasks.conftest import TINY, make_run
 
@@ -123,6 +125,37 @@ def test_training_moves_what_is_trained_and_nothing_else(
         assert (
             moved == param.requires_grad == (".feed_forward." not in name or "mlp" not in variant)
         )
+
+
+def test_bfloat16_leaves_the_weights_in_float32(tmp_path: Path, fit: Callable) -> None:
+    """And gives another loss than float32, so that it was there at all."""
+    losses = [
+        fit(make_run("addition", f"{ADDITION} {option}"), f"run{option}")["loss"]
+        for option in ("--no-bf16", "--bf16")
+    ]
+    assert losses[0] != losses[1] and losses[0] == pytest.approx(losses[1], rel=0.05)
+    weights = load_file(tmp_path / "run--bf16" / "model.safetensors")
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+
+
+def test_wandb_gets_every_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Recorder:
+        def __init__(self) -> None:
+            self.lines, self.ended = [], None
+
+        def log(self, values: dict, step: int) -> None:
+            self.lines.append({"step": step, **values})
+
+        def finish(self, exit_code: int) -> None:
+            self.ended = exit_code
+
+    recorder = Recorder()
+    monkeypatch.setattr("wandb.init", lambda **settings: recorder)
+    run = make_run("addition", ADDITION)
+    with Reporter("", 1, console=Console(quiet=True), wandb_settings=run.described()) as reporter:
+        train(run, tmp_path / "run", device=torch.device("cpu"), reporter=reporter)
+    assert recorder.lines == read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert recorder.ended == 0
 
 
 @pytest.mark.parametrize("decay", ["linear", "cosine"])
