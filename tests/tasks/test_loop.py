@@ -92,12 +92,12 @@ def test_the_weights_give_the_accuracy_again(tmp_path: Path, fit: Callable) -> N
 
 
 def test_a_finished_run_is_kept_and_another_is_refused(tmp_path: Path, fit: Callable) -> None:
-    run = make_run("addition", ADDITION)
+    run = make_run("addition", f"{ADDITION} --lr 0.1")
     first = fit(run)
     written = (tmp_path / "run" / "result.json").stat().st_mtime_ns
     assert fit(run) == first
     assert (tmp_path / "run" / "result.json").stat().st_mtime_ns == written
-    with pytest.raises(ConfigError, match=r"holds another run: lr is 0\.002 there and 0\.5 here"):
+    with pytest.raises(ConfigError, match=r"holds another run: lr is 0\.1 there and 0\.5 here"):
         fit(make_run("addition", f"{ADDITION} --lr 0.5"))
 
 
