@@ -145,6 +145,18 @@ def status(arguments: list[str]) -> None:
     show_status(tyro.cli(StatusArguments, prog="mixit-titan status", args=arguments))
 
 
+def task(arguments: list[str]) -> None:
+    from mixit_titan.tasks.command import task_command
+
+    task_command(arguments)
+
+
+def sweep(arguments: list[str]) -> None:
+    from mixit_titan.tasks.sweep import sweep_command
+
+    sweep_command(arguments)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
@@ -152,6 +164,8 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "submit": submit,
     "status": status,
     "demo": demo,
+    "task": task,
+    "sweep": sweep,
 }
 
 
@@ -163,7 +177,9 @@ def _usage() -> str:
         "  prepare SOURCE      turn a corpus into token shards\n"
         "  submit CONFIG.toml  give a training run to Slurm\n"
         "  status [FOLDER]     where runs are\n"
-        "  demo                train all five variants on this machine and compare them\n\n"
+        "  demo                train all five variants on this machine and compare them\n"
+        "  task NAME           train and test a variant on one small task, or show its examples\n"
+        "  sweep TASK          a grid of settings, variants and seeds on one task\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 

@@ -115,7 +115,7 @@ class Metrics(MetricsProcessor):
         rank = _get_metrics_rank(parallel_dims=parallel_dims, pp_schedule=pp_schedule)
         logs = torch.distributed.get_rank() == rank
         if config.enable_wandb and (logs or config.save_for_all_ranks):
-            _never_prompt_for_wandb()
+            never_prompt_for_wandb()
             _keep_wandb_run(Path(dump_folder))
         loggers = LoggerContainer()
         loggers.add_logger(
@@ -133,7 +133,7 @@ class Metrics(MetricsProcessor):
         return loggers
 
 
-def _never_prompt_for_wandb() -> None:
+def never_prompt_for_wandb() -> None:
     """Without an account, wandb asks on the terminal; log offline instead, and say so."""
     os.environ.setdefault("WANDB_PROJECT", "mixit_titan")
     if "WANDB_MODE" in os.environ or os.environ.get("WANDB_API_KEY"):

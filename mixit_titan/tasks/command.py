@@ -1,0 +1,116 @@
+"""`mixit-titan task NAME`: train and test on one task, or show what its examples look like."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal
+
+import torch
+import tyro
+from rich.console import Console
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.tasks.loop import train
+from mixit_titan.tasks.presets import PRESETS
+from mixit_titan.tasks.progress import Reporter
+from mixit_titan.tasks.settings import Run, T, parse, preset_run, word_after
+from mixit_titan.tasks.task import TASKS, task_class
+
+USAGE = f"""usage: mixit-titan task NAME [--variant V] [--preset cpu|paper] [options]
+
+Train and test a variant on one small task, on a GPU or none.
+
+Example: mixit-titan task retrieval --variant frozen_qk --out runs/retrieval
+Example: mixit-titan task addition --show 3
+
+NAME is one of {", ".join(TASKS)}.
+Each task shows its options and defaults: mixit-titan task retrieval --help"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskArguments(Generic[T]):
+    """Train and test a variant on one task.
+
+    Example: mixit-titan task retrieval --variant frozen_qk --out runs/retrieval
+    """
+
+    run: tyro.conf.OmitArgPrefixes[Run[T]]
+    preset: Literal["cpu", "paper"] = "cpu"
+    """Where all other values come from: sizes for two cores, or those of the paper."""
+    out: Path | None = None
+    """The run's folder (default: runs/tasks/NAME_VARIANT_HASH)."""
+    show: int | None = None
+    """Print so many training examples instead of training."""
+    json: bool = False
+    """Print JSON."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    wandb: bool = False
+    """Log to wandb too; offline where there is no account."""
+
+
+def task_command(arguments: list[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE)
+        raise SystemExit(0)
+    name, *words = arguments
+    cls = task_class(name)
+    preset = word_after("--preset", words) or next(iter(PRESETS))
+    default = TaskArguments(run=preset_run(name, preset, words), preset=preset)
+    args = parse(TaskArguments[cls], default, name, words)
+    args.run.check()
+    if args.show is not None:
+        _show(args)
+        return
+    result = run_task(args.run, args.out, device=args.device, wandb=args.wandb, quiet=args.json)
+    print(json.dumps(result) if args.json else _text(result))
+
+
+def run_task(
+    run: Run, out: Path | None, *, device: str, wandb: bool, quiet: bool
+) -> dict[str, Any]:
+    described = run.described()
+    name = f"{described['task']}_{described['variant']}"
+    folder = out or Path("runs/tasks") / f"{name}_{run.hash}"
+    console = Console(stderr=True, quiet=quiet)
+    reporter = Reporter(
+        name, run.settings.steps, console=console, wandb_settings=described if wandb else None
+    )
+    with reporter:
+        return train(run, folder, device=find_device(device), reporter=reporter)
+
+
+def find_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    elif name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: this machine has no GPU that torch can use")
+    return torch.device(name)
+
+
+def _show(args: TaskArguments) -> None:
+    task, settings = args.run.task, args.run.settings
+    if args.show < 1:
+        raise ConfigError(f"--show is {args.show}: it must be at least 1")
+    stream, _ = task.split(seed=settings.seed, train=settings.train, test=settings.test)
+    examples = stream.batch(0, args.show)
+    for tokens_L, labels_L in zip(examples.tokens, examples.labels, strict=True):
+        question, answer = task.write(tokens_L, labels_L)
+        if args.json:
+            print(json.dumps({"question": question, "answer": answer}))
+        else:
+            print(f"{question} -> {answer}")
+
+
+def _text(result: dict[str, Any]) -> str:
+    lines = [
+        f"{result['task']}, {result['variant']}: accuracy {result['accuracy']:.2%} "
+        f"(whole examples {result['exact']:.2%}), test loss {result['loss']:.4f}",
+        f"  {result['trainable_params']:,} of {result['params']:,} parameters trained, "
+        f"{result['steps']:,} steps, {result['seconds']:,.0f} s",
+    ]
+    if "bits_per_parameter" in result:
+        lines.append(f"  {result['bits_per_parameter']:.3f} bits per trained parameter")
+    for name, values in result["slices"].items():
+        by = "  ".join(f"{value}: {accuracy:.1%}" for value, accuracy in values.items())
+        lines.append(f"  by {name}: {by}")
+    return "\n".join(lines)

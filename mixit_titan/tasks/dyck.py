@@ -1,0 +1,95 @@
+"""Dyck-1: is a sequence of parentheses balanced?
+
+    question  (()
+    answer    no
+
+Half of the examples are balanced, each balanced sequence with the same probability. The others are
+near misses: a balanced sequence in which one parenthesis was flipped, or two were swapped, so that
+it is balanced no more. The model gets a start token, the parentheses, and a token that asks.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.tasks.examples import IGNORE, Examples, Stream, drawn_split
+
+OPEN, CLOSE, START, ASK, NO, YES = range(6)
+_SWAPS = 8  # tries to unbalance a sequence by a swap, before a flip does it for sure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dyck:
+    length: int = 40
+    """Parentheses in a sequence."""
+
+    def check(self) -> None:
+        if not 2 <= self.length <= 10_000 or self.length % 2:
+            raise ConfigError(
+                f"--length is {self.length}: a balanced sequence has an even length, "
+                "and 10000 at most"
+            )
+
+    @property
+    def token_count(self) -> int:
+        return 6
+
+    @property
+    def positions(self) -> int:
+        return self.length + 2
+
+    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
+        return drawn_split(self.draw, seed=seed, train=train, test=test)
+
+    def draw(self, rng: np.random.Generator, count: int) -> Examples:
+        steps_NL = _balanced(rng, count, self.length)
+        miss_N = rng.random(count) < 0.5
+        steps_NL[miss_N] = _near_miss(rng, steps_NL[miss_N])
+        tokens = np.empty((count, self.positions), dtype=np.int32)
+        tokens[:, 0], tokens[:, -1] = START, ASK
+        tokens[:, 1:-1] = np.where(steps_NL > 0, OPEN, CLOSE)
+        labels = np.full(tokens.shape, IGNORE, dtype=np.int32)
+        labels[:, -1] = np.where(miss_N, NO, YES)
+        depth_N = np.cumsum(steps_NL, axis=1).max(1, initial=0)
+        return Examples(tokens, labels, {"depth": depth_N[:, None]})
+
+    def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
+        sequence = "".join("()"[token] for token in tokens_L[1:-1])
+        return sequence, "yes" if labels_L[-1] == YES else "no"
+
+
+def _balanced(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
+    """Uniform balanced sequences of +1 and -1, step by step.
+
+    At height h with r steps left, of all ways down to 0 that never fall below it, the share
+    (h + 2)(r - h) / (2 r (h + 1)) goes up first.
+    """
+    steps_LN = np.empty((length, count), dtype=np.int16)
+    height = np.zeros(count, dtype=np.int64)
+    uniform_LN = rng.random((length, count))
+    for place in range(length):
+        left = length - place
+        up = uniform_LN[place] < (height + 2) * (left - height) / (2 * left * (height + 1))
+        steps_LN[place] = np.where(up, 1, -1)
+        height += steps_LN[place]
+    return steps_LN.T.copy()
+
+
+def _near_miss(rng: np.random.Generator, steps_NL: np.ndarray) -> np.ndarray:
+    count, length = steps_NL.shape
+    missed = steps_NL.copy()
+    swap = rng.random(count) < 0.5
+    for _ in range(_SWAPS):
+        rows = np.flatnonzero(swap & is_balanced(missed))
+        one, other = rng.integers(0, length, (2, len(rows)))
+        missed[rows] = steps_NL[rows]
+        missed[rows, one], missed[rows, other] = steps_NL[rows, other], steps_NL[rows, one]
+    rows = np.flatnonzero(is_balanced(missed))
+    missed[rows, rng.integers(0, length, len(rows))] *= -1
+    return missed
+
+
+def is_balanced(steps_NL: np.ndarray) -> np.ndarray:
+    height_NL = np.cumsum(steps_NL, axis=1)
+    return (height_NL.min(1) >= 0) & (height_NL[:, -1] == 0)

@@ -1,0 +1,97 @@
+"""Loss and accuracy of a model on a batch or on a whole test set.
+
+Shapes: B batch, L positions that can be asked, V answers.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mixit_titan.tasks.examples import IGNORE, Examples
+
+_BATCH = 500  # test examples at a time
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples on the model's device."""
+
+    tokens: torch.Tensor
+    labels: torch.Tensor
+    targets: torch.Tensor | None
+
+    def to(self, device: torch.device) -> "Batch":
+        targets = None if self.targets is None else self.targets.to(device, non_blocking=True)
+        return Batch(
+            self.tokens.to(device, non_blocking=True),
+            self.labels.to(device, non_blocking=True),
+            targets,
+        )
+
+
+@dataclass(frozen=True)
+class Score:
+    loss: float
+    """Nats per asked position: cross entropy, or the KL divergence from a target."""
+    accuracy: float
+    """Share of the asked positions that are right."""
+    exact: float
+    """Share of the examples of which every asked position is right."""
+    slices: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Accuracy by slice: {"pairs": {"1": 1.0, "2": 0.98}}"""
+
+
+def batch_of(examples: Examples) -> Batch:
+    targets = None if examples.targets is None else torch.from_numpy(examples.targets)
+    return Batch(
+        torch.from_numpy(np.ascontiguousarray(examples.tokens)).long(),
+        torch.from_numpy(np.ascontiguousarray(examples.labels)).long(),
+        targets,
+    )
+
+
+def loss_of(logits_BLV: torch.Tensor, batch: Batch, *, reduction: str = "mean") -> torch.Tensor:
+    """Over the asked positions."""
+    if batch.targets is None:
+        return F.cross_entropy(
+            logits_BLV.flatten(0, 1).float(),
+            batch.labels.flatten(),
+            ignore_index=IGNORE,
+            reduction=reduction,
+        )
+    logs = torch.log_softmax(logits_BLV.float(), -1)
+    divergence_BL = (batch.targets.exp() * (batch.targets - logs)).sum(-1)
+    return divergence_BL.mean() if reduction == "mean" else divergence_BL.sum()
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module, examples: Examples, device: torch.device, autocast: torch.autocast
+) -> Score:
+    """On all of the examples."""
+    model.eval()
+    loss, right = 0.0, []
+    for first in range(0, len(examples), _BATCH):
+        batch = batch_of(examples.take(slice(first, first + _BATCH))).to(device)
+        with autocast:
+            logits_BLV = model(batch.tokens)
+        loss += loss_of(logits_BLV, batch, reduction="sum").item()
+        right.append((logits_BLV.argmax(-1) == batch.labels).cpu().numpy())
+    model.train()
+    right, asked = np.concatenate(right), examples.labels != IGNORE
+    return Score(
+        loss=loss / int(asked.sum()),
+        accuracy=float(right[asked].mean()),
+        exact=float((right | ~asked).all(1).mean()),
+        slices={
+            name: _by_value(np.broadcast_to(values, asked.shape)[asked], right[asked])
+            for name, values in examples.slices.items()
+        },
+    )
+
+
+def _by_value(values: np.ndarray, right: np.ndarray) -> dict[str, float]:
+    return {str(value): float(right[values == value].mean()) for value in np.unique(values)}

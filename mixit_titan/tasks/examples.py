@@ -1,0 +1,168 @@
+"""Examples of a task, and how they are split: what is tested is never trained.
+
+A drawn example belongs to the test split or to the training split by a hash of its tokens, whatever
+the seed. A listed one (modular addition, a file of reviews) belongs to one of two lists. A batch is
+a function of (seed, step), so that the state of the data is the number of the step.
+
+Shapes: N examples, L positions, V vocabulary.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from mixit_titan.errors import ConfigError
+
+IGNORE = -100
+"""The label where nothing is asked."""
+
+Split = Literal["train", "test"]
+_TEST_ONE_IN = 8
+
+
+@dataclass(frozen=True)
+class Examples:
+    tokens: np.ndarray
+    """(N, L): what the model gets."""
+    labels: np.ndarray
+    """(N, L): what it must say at each position, IGNORE where nothing is asked. (N, 1) where the
+    answer is about the whole sequence."""
+    slices: dict[str, np.ndarray] = field(default_factory=dict)
+    """Name -> whole numbers that broadcast to the labels: accuracy is also reported for each."""
+    targets: np.ndarray | None = None
+    """(N, L, V): log-probabilities to match instead of the labels."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def take(self, rows: np.ndarray | slice) -> "Examples":
+        return Examples(
+            self.tokens[rows],
+            self.labels[rows],
+            {name: _rows(values, rows) for name, values in self.slices.items()},
+            None if self.targets is None else self.targets[rows],
+        )
+
+
+Draw = Callable[[np.random.Generator, int], Examples]
+
+
+class Stream(Protocol):
+    """Training batches."""
+
+    def batch(self, step: int, size: int) -> Examples: ...
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Examples that are drawn anew at every step."""
+
+    draw: Draw
+    seed: int
+
+    def batch(self, step: int, size: int) -> Examples:
+        return draw_split(self.draw, np.random.default_rng([self.seed, 0, step]), size, "train")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A list of examples in an order of its own for each epoch."""
+
+    examples: Examples
+    seed: int
+
+    def batch(self, step: int, size: int) -> Examples:
+        count = len(self.examples)
+        places = np.arange(step * size, (step + 1) * size)
+        rows = [_order(self.seed, p // count, count)[p % count] for p in places]
+        return self.examples.take(np.array(rows))
+
+
+def drawn_split(draw: Draw, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
+    """Training batches and the test set of a task that draws. `train` = 0: no example twice."""
+    held_out = draw_distinct(draw, np.random.default_rng([seed, 1]), test, "test")
+    if train == 0:
+        return Fresh(draw, seed), held_out
+    listed = draw_distinct(draw, np.random.default_rng([seed, 2]), train, "train")
+    return Listed(listed, seed), held_out
+
+
+def draw_split(draw: Draw, rng: np.random.Generator, count: int, split: Split) -> Examples:
+    """`count` examples of one split."""
+    parts, missing = [], count
+    while missing > 0:
+        drawn = draw(rng, missing + missing // 4 + 8 if split == "train" else 10 * missing)
+        part = drawn.take(np.flatnonzero(belongs_to_test(drawn) == (split == "test"))[:missing])
+        parts.append(part)
+        missing -= len(part)
+    return concatenate(parts)
+
+
+def draw_distinct(draw: Draw, rng: np.random.Generator, count: int, split: Split) -> Examples:
+    """`count` examples of one split, none of them twice."""
+    if count < 1:
+        raise ConfigError(f"--{split} is {count}: a {split} set needs at least 1 example")
+    found = draw_split(draw, rng, count, split)
+    while True:
+        found = found.take(np.sort(np.unique(row_hashes(found), return_index=True)[1]))
+        missing = count - len(found)
+        if missing <= 0:
+            return found.take(slice(count))
+        more = draw_split(draw, rng, 2 * count, split)
+        new = more.take(~np.isin(row_hashes(more), row_hashes(found)))
+        if len(new) == 0:
+            raise ConfigError(
+                f"there are only {len(found):,} different {split} examples at this difficulty and "
+                f"--{split} is {count:,}: lower it, or make the task harder"
+            )
+        found = concatenate([found, new])
+
+
+def belongs_to_test(examples: Examples) -> np.ndarray:
+    """True for one example in eight, by its tokens alone."""
+    return row_hashes(examples) % _TEST_ONE_IN == 0
+
+
+def row_hashes(examples: Examples) -> np.ndarray:
+    """64 bits per row of tokens."""
+    tokens = examples.tokens.astype(np.uint64)
+    mixed = tokens @ _multipliers(tokens.shape[1])
+    # The end of splitmix64: a sum of products alone has weak low bits.
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def concatenate(parts: list[Examples]) -> Examples:
+    if len(parts) == 1:
+        return parts[0]
+    targets = [part.targets for part in parts]
+    return Examples(
+        np.concatenate([part.tokens for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        {
+            name: values
+            if len(values) == 1
+            else np.concatenate([part.slices[name] for part in parts])
+            for name, values in parts[0].slices.items()
+        },
+        None if targets[0] is None else np.concatenate(targets),
+    )
+
+
+def _rows(values: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+    """A slice that is the same for all examples has one row, and keeps it."""
+    return values if len(values) == 1 else values[rows]
+
+
+@functools.lru_cache(maxsize=2)
+def _order(seed: int, epoch: int, count: int) -> np.ndarray:
+    return np.random.default_rng([seed, 3, epoch]).permutation(count)
+
+
+@functools.cache
+def _multipliers(length: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 2**63, length, dtype=np.uint64) * 2 + 1

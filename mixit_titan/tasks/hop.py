@@ -1,0 +1,97 @@
+"""k-hop induction heads: follow the last occurrence of a letter, k times.
+
+    question  2 adcada
+    answer    _____c
+
+One hop from a position: find the last earlier occurrence of its letter, and go to the letter after
+it. From the last `a` that is the `d` before it, and from there the `c`. The answer at each position
+is the letter after k hops, a blank where there is none. Zero hops stay at the letter itself.
+
+The model gets a token for k, then the letters, no letter twice in a row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.tasks.examples import IGNORE, Examples, Stream, drawn_split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hop:
+    hops: int = 16
+    """k is uniform in 0..hops."""
+    length: int = 100
+    """Letters in a sequence."""
+    letters: int = 4
+    """Size of the alphabet."""
+
+    def check(self) -> None:
+        if self.hops < 0:
+            raise ConfigError(f"--hops is {self.hops}: it must be at least 0")
+        if not 1 <= self.length <= 10_000:
+            raise ConfigError(f"--length is {self.length}: it must be in 1..10000")
+        if not 2 <= self.letters <= 26:
+            raise ConfigError(
+                f"--letters is {self.letters}: no letter comes twice in a row, so it takes 2 to 26"
+            )
+
+    @property
+    def blank(self) -> int:
+        return self.letters
+
+    @property
+    def token_count(self) -> int:
+        return self.letters + 1 + self.hops + 1
+
+    @property
+    def positions(self) -> int:
+        return self.length + 1
+
+    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
+        return drawn_split(self.draw, seed=seed, train=train, test=test)
+
+    def draw(self, rng: np.random.Generator, count: int) -> Examples:
+        k_N = rng.integers(0, self.hops + 1, count)
+        turns_LN = rng.integers(1, self.letters, (self.length, count), dtype=np.int16)
+        turns_LN[0] = rng.integers(0, self.letters, count)
+        tokens_LN = np.empty((self.positions, count), dtype=np.int32)
+        tokens_LN[0] = self.letters + 1 + k_N
+        tokens_LN[1:] = np.cumsum(turns_LN, axis=0) % self.letters
+        ends_LN = self._hop(tokens_LN[1:], k_N)
+        # An index below `count` is place 0, the token for k: such a hop found nothing.
+        labels_LN = np.where(ends_LN >= count, tokens_LN.take(ends_LN), self.blank)
+        labels_LN[0] = IGNORE
+        return Examples(tokens_LN.T, labels_LN.T, {"k": k_N[:, None]})
+
+    def _hop(self, letters_LN: np.ndarray, k_N: np.ndarray) -> np.ndarray:
+        """Where k hops from each place end, as indices into the flat tokens (place * N + example);
+        place 0 is nowhere. k is taken in binary, and hops are composed to powers of two."""
+        length, count = letters_LN.shape
+        ends = np.arange((length + 1) * count).reshape(length + 1, count)
+        jump = self._one_hop(letters_LN)
+        power = 1
+        while power <= self.hops:
+            columns = np.flatnonzero(k_N & power)
+            ends[:, columns] = jump.take(ends[:, columns])
+            power *= 2
+            if power <= self.hops:
+                jump = jump.take(jump)
+        return ends
+
+    def _one_hop(self, letters_LN: np.ndarray) -> np.ndarray:
+        length, count = letters_LN.shape
+        place = np.arange(1, length + 1, dtype=np.int16)[:, None]
+        target = np.zeros((length + 1, count), dtype=np.int16)
+        for letter in range(self.letters):
+            here = letters_LN == letter
+            last = np.maximum.accumulate(here * place, axis=0)[:-1]
+            target[2:] += here[1:] * (last + (last > 0))
+        return target.astype(np.int64) * count + np.arange(count)
+
+    def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
+        k, alphabet = tokens_L[0] - self.letters - 1, "abcdefghijklmnopqrstuvwxyz"
+        alphabet = alphabet[: self.letters] + "_"
+        answer = "".join(alphabet[label] for label in labels_L[1:])
+        return f"{k} {''.join(alphabet[token] for token in tokens_L[1:])}", answer

@@ -1,0 +1,86 @@
+"""Circuit imitation: match the output distribution of a random transformer.
+
+    question  5 17 3 60
+    answer    9 9 41 12      (what the target would say next, at each position)
+
+The target is a `standard` model of `--target-width` at its random start; the wider it is, the more
+there is to imitate. The loss is the KL divergence from the target's distribution to the model's, at
+every position; accuracy is how often both have the same favourite. Sequences are uniform.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.variants import VARIANTS
+from mixit_titan.tasks.examples import Examples, Stream, drawn_split
+
+# Large enough weights that the target's distribution depends on its input, not only on its head.
+_TARGET_GAIN = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imitation:
+    target_width: int = 32
+    """Width of the random transformer to imitate: a multiple of its 4 heads, each of even width."""
+    target_layers: int = 3
+    target_seed: int = 0
+    """Of the target's weights. The same target for every seed of the imitating model."""
+    vocab: int = 256
+    """Size of the vocabulary."""
+    length: int = 40
+    """Positions in a sequence."""
+
+    def check(self) -> None:
+        if self.target_width < 8 or self.target_width % 8:
+            raise ConfigError(f"--target-width is {self.target_width}: it must be a multiple of 8")
+        if self.target_layers < 1 or self.vocab < 2 or self.length < 1:
+            raise ConfigError(
+                f"--target-layers {self.target_layers}, --vocab {self.vocab} and --length "
+                f"{self.length} must be at least 1, 2 and 1"
+            )
+
+    @property
+    def token_count(self) -> int:
+        return self.vocab
+
+    @property
+    def positions(self) -> int:
+        return self.length
+
+    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
+        return drawn_split(self.draw, seed=seed, train=train, test=test)
+
+    def draw(self, rng: np.random.Generator, count: int) -> Examples:
+        tokens = rng.integers(0, self.vocab, (count, self.length), dtype=np.int32)
+        with torch.no_grad():
+            logits = self._target(torch.from_numpy(tokens).long())
+            targets = torch.log_softmax(logits.float(), -1).numpy()
+        return Examples(tokens, targets.argmax(-1).astype(np.int32), targets=targets)
+
+    def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
+        return " ".join(map(str, tokens_L)), " ".join(map(str, labels_L))
+
+    @functools.cached_property
+    def _target(self) -> MixitLlama:
+        shape = Shape(
+            width=self.target_width,
+            layers=self.target_layers,
+            heads=4,
+            hidden=4 * self.target_width,
+            vocab=self.vocab,
+            seq_len=self.length,
+            init_std=_TARGET_GAIN / self.target_width**0.5,
+            embedding_std=1.0,
+        )
+        config = llama_config(shape, VARIANTS["standard"], attention="sdpa")
+        config.init_seed = self.target_seed
+        target = config.build()
+        target.init_states()
+        return target

@@ -1,0 +1,196 @@
+"""The light training loop: one process, one device, the steps of one run.
+
+The run's folder gets `metrics.jsonl` as it goes, a checkpoint after each evaluation, and at the end
+`model.safetensors` and `result.json`. The same run again goes on from its checkpoint, and its
+weights come out bit for bit as if it had never stopped.
+"""
+
+import json
+import math
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from mixit_titan.atomic import write_text
+from mixit_titan.errors import ConfigError
+from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.tasks.ahead import Ahead
+from mixit_titan.tasks.evaluation import Batch, Score, evaluate, loss_of
+from mixit_titan.tasks.memorization import Memorization
+from mixit_titan.tasks.models import build_model, count, trained_parameters
+from mixit_titan.tasks.progress import Reporter
+from mixit_titan.tasks.run_state import FILE, check_same_run, load_state, save_state
+from mixit_titan.tasks.settings import Run, Settings
+from mixit_titan.tasks.task import task_name
+
+_LOG_EVERY = 50
+
+
+def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -> dict[str, Any]:
+    """Train and test; returns what is in the folder's `result.json`. A finished run is kept."""
+    finished = read_result(folder)
+    if finished is not None:
+        check_same_run(folder, finished["settings"], run.described())
+        return finished
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {str(folder)!r} cannot be made: {error.strerror}") from None
+    loop = Loop(run, folder, device, reporter)
+    score = loop.run_steps()
+    result = loop.result(score)
+    _save_weights(loop.model, folder)
+    write_text(folder / "result.json", json.dumps(result, indent=2) + "\n")
+    (folder / FILE).unlink(missing_ok=True)  # the result takes its place
+    return result
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    path = folder / "result.json"
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError:
+        raise ConfigError(f"{path} is not JSON: remove it to run again") from None
+
+
+def learning_rate(settings: Settings, step: int) -> float:
+    """At step 0, 1, ...: up in a line for `warmup` steps, then down to 0 at the last."""
+    if step < settings.warmup:
+        return settings.lr * (step + 1) / settings.warmup
+    done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
+    if settings.decay == "linear":
+        return settings.lr * (1 - done)
+    return settings.lr * (1 + math.cos(math.pi * done)) / 2
+
+
+class Loop:
+    def __init__(self, run: Run, folder: Path, device: torch.device, reporter: Reporter) -> None:
+        self.run, self.settings, self.folder = run, run.settings, folder
+        self.device, self.reporter = device, reporter
+        self.stream, self.test = run.task.split(
+            seed=self.settings.seed, train=self.settings.train, test=self.settings.test
+        )
+        self.model = build_model(run).to(device)
+        self.forward = torch.compile(self.model) if self.settings.compile else self.model
+        self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=self.settings.bf16)
+        self.optimizer = _adamw(self.model, self.settings)
+        self.step, self.seconds_before = load_state(
+            folder, self.model, self.optimizer, run.described()
+        )
+        self.metrics = folder / "metrics.jsonl"
+        kept = [line for line in read_metrics(self.metrics) if line["step"] <= self.step]
+        write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+        self.reached = self._reaches_target(kept[-1] if kept else {})
+        self.waited = 0.0
+        self.start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + time.perf_counter() - self.start
+
+    def run_steps(self) -> Score:
+        """Steps until the last one, or until the target accuracy; returns the last evaluation."""
+        steps, size = range(self.step, self.settings.steps), self.settings.batch
+        ahead = Ahead(self.stream, steps, size, pin=self.device.type == "cuda")
+        score = None
+        try:
+            batches = iter(ahead)
+            while self.step < self.settings.steps and not self.reached:
+                asked = time.perf_counter()
+                batch = next(batches)
+                self.waited += time.perf_counter() - asked
+                self._train_step(batch.to(self.device))
+                if self.step % self.settings.eval_every == 0 or self.step == self.settings.steps:
+                    score = self._evaluate()
+                    self._save()
+        finally:
+            ahead.close()
+        return score or self._evaluate()
+
+    def _train_step(self, batch: Batch) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.settings, self.step)
+        with self.autocast:
+            logits = self.forward(batch.tokens)
+        loss = loss_of(logits, batch)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(trained_parameters(self.model), self.settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        if self.step % _LOG_EVERY == 0 or self.step in (1, self.settings.steps):
+            lr = learning_rate(self.settings, self.step - 1)
+            self._log({"loss": loss.item(), "grad_norm": norm.item(), "lr": lr})
+
+    def _evaluate(self) -> Score:
+        score = evaluate(self.forward, self.test, self.device, self.autocast)
+        line = {"test_loss": score.loss, "accuracy": score.accuracy, "exact": score.exact}
+        self._log(line)
+        self.reached = self._reaches_target(line)
+        return score
+
+    def _reaches_target(self, line: dict[str, float]) -> bool:
+        target = self.settings.target_accuracy
+        return target is not None and line.get("accuracy", -1.0) >= target
+
+    def _log(self, values: dict[str, float]) -> None:
+        line = {"step": self.step, **values, "seconds": round(self.seconds, 3)}
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        self.reporter.show(line)
+
+    def _save(self) -> None:
+        save_state(
+            self.folder,
+            self.model,
+            self.optimizer,
+            step=self.step,
+            seconds=self.seconds,
+            described=self.run.described(),
+        )
+
+    def result(self, score: Score) -> dict[str, Any]:
+        trainable = count(trained_parameters(self.model))
+        result = {
+            "task": task_name(self.run.task),
+            "variant": self.settings.variant,
+            **asdict(score),
+            "trainable_params": trainable,
+            "params": count(self.model.parameters()),
+            "steps": self.step,
+            "seconds": round(self.seconds, 3),
+            "seconds_waited_for_data": round(self.waited, 3),
+            "device": str(self.device),
+            "settings": self.run.described(),
+        }
+        if isinstance(self.run.task, Memorization):
+            result["bits_per_parameter"] = self.run.task.bits(score.accuracy) / trainable
+        return result
+
+
+def _adamw(model: nn.Module, settings: Settings) -> torch.optim.AdamW:
+    """Weight decay is for matrices: norms and biases are left alone."""
+    params = trained_parameters(model)
+    groups = [
+        {"params": [p for p in params if p.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in params if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=settings.lr,
+        betas=(0.9, settings.beta2),
+        fused=True,
+    )
+
+
+def _save_weights(model: nn.Module, folder: Path) -> None:
+    part = folder / ".model.safetensors.part"
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, part)
+    part.replace(folder / "model.safetensors")

@@ -1,0 +1,68 @@
+"""Memorization: a random value for each pair of keys, learned by heart.
+
+    question  17 403
+    answer    211
+
+All keys x keys pairs are trained, and accuracy is that on the same pairs: nothing follows from
+anything else. The model gets a token for each key (the second of a pair has tokens of its own) and
+must say the value at the second. The tables are a function of the seed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.tasks.examples import IGNORE, Examples, Listed, Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memorization:
+    keys: int = 512
+    """Each of the two keys of a pair is one of so many."""
+    values: int = 512
+    """Values are uniform among so many."""
+    vocab: int = 1024
+    """Size of the vocabulary."""
+
+    def check(self) -> None:
+        if self.keys < 1 or self.values < 2:
+            raise ConfigError(
+                f"--keys is {self.keys} and --values is {self.values}: "
+                "it takes at least 1 key and 2 values"
+            )
+        if max(2 * self.keys, self.values) > self.vocab:
+            raise ConfigError(
+                f"--vocab is {self.vocab}: the vocabulary is too small for two sets of --keys "
+                f"{self.keys} and for --values {self.values}"
+            )
+
+    @property
+    def token_count(self) -> int:
+        return self.vocab
+
+    @property
+    def positions(self) -> int:
+        return 3  # two keys and the value, as the paper counts them
+
+    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
+        if train or test:
+            raise ConfigError(
+                "memorization trains and tests on all of its pairs: set --keys, "
+                "not --train or --test"
+            )
+        examples = self.examples(seed)
+        return Listed(examples, seed), examples
+
+    def examples(self, seed: int) -> Examples:
+        pairs = np.stack(np.divmod(np.arange(self.keys**2), self.keys), 1)
+        values = np.random.default_rng([seed, 1]).integers(0, self.values, len(pairs))
+        labels = np.stack([np.full(len(pairs), IGNORE), values], 1)
+        return Examples(np.add(pairs, [0, self.keys]).astype(np.int32), labels)
+
+    def bits(self, accuracy: float) -> float:
+        """What the remembered values are worth: log2(values) bits each."""
+        return float(np.log2(self.values) * self.keys**2 * accuracy)
+
+    def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
+        return f"{tokens_L[0]} {tokens_L[1] - self.keys}", str(labels_L[1])

@@ -1,0 +1,101 @@
+"""The model of a run: the modules of pretraining, or a baseline, with the head of the task."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.freezing import freeze
+from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.recipes import RECIPES, Recipe
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.variants import find_variant
+from mixit_titan.tasks.baselines import BASELINES, Lstm, linear_transformer
+from mixit_titan.tasks.settings import Run, Settings
+from mixit_titan.tasks.yelp import PADDING, Yelp
+
+DEFAULT_RECIPE = "official"
+"""By measurement: docs/tasks.md."""
+
+
+class PooledClassifier(nn.Module):
+    """A linear head on the mean of the last hidden states, one answer per sequence."""
+
+    def __init__(self, body: nn.Module, width: int, classes: int) -> None:
+        super().__init__()
+        body.lm_head = None
+        self.body = body
+        self.classifier = nn.Linear(width, classes)
+        nn.init.zeros_(self.classifier.weight)
+        nn.init.zeros_(self.classifier.bias)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        word_BL1 = (tokens != PADDING).unsqueeze(-1)
+        h_BLD = self.body(tokens)
+        mean_B1D = (h_BLD * word_BL1).sum(1, keepdim=True) / word_BL1.sum(1, keepdim=True).clamp(1)
+        return self.classifier(mean_B1D)
+
+
+def model_config(run: Run) -> MixitLlama.Config | None:
+    """The Llama of a run, not yet built; None for a baseline. A model that cannot be is an error
+    here already."""
+    settings = run.settings
+    if settings.variant in BASELINES:
+        return None
+    variant = find_variant(settings.variant, freeze=settings.freeze)
+    recipe = _recipe(settings) if variant.mixer == "mixing" else Recipe()
+    shape = _shape(run, scaled=recipe.linear_scale)
+    config = llama_config(shape, variant, recipe, mixing_seed=settings.seed, attention="sdpa")
+    config.init_seed = settings.seed
+    return config
+
+
+def build_model(run: Run) -> nn.Module:
+    """On the CPU, at its initial weights, its frozen parts without gradients."""
+    config = model_config(run)
+    if config is not None:
+        model = config.build()
+        model.init_states()
+        freeze(model, config.variant)
+    else:
+        build = {"lstm": Lstm, "linear": linear_transformer}[run.settings.variant]
+        model = build(_shape(run, scaled=False), run.settings.seed)
+    if isinstance(run.task, Yelp):
+        return PooledClassifier(model, run.settings.width, run.task.classes)
+    return model
+
+
+def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    return [param for param in model.parameters() if param.requires_grad]
+
+
+def count(params: Iterable[nn.Parameter]) -> int:
+    return sum(param.numel() for param in params)
+
+
+def _shape(run: Run, *, scaled: bool) -> Shape:
+    """`scaled`: the linears are multiplied by a factor of their own."""
+    settings = run.settings
+    own_std = 0.02 if scaled else settings.width**-0.5
+    return Shape(
+        width=settings.width,
+        layers=settings.layers,
+        heads=settings.heads,
+        hidden=4 * settings.width,
+        vocab=run.task.token_count,
+        seq_len=run.task.positions,
+        bias=settings.bias,
+        init_std=own_std if settings.init_std is None else settings.init_std,
+        embedding_std=settings.embedding_std,
+    )
+
+
+def _recipe(settings: Settings) -> Recipe:
+    name = settings.recipe or DEFAULT_RECIPE
+    recipe = RECIPES[name]
+    if name == "official":  # the authors' tasks weigh residual and branch alike
+        recipe = dataclasses.replace(recipe, residual=math.sqrt(0.5))
+    return recipe if settings.causal else dataclasses.replace(recipe, causal=False)

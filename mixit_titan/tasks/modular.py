@@ -1,0 +1,54 @@
+"""Modular addition: two numbers below the modulus, and the rest of their sum.
+
+    question  12+55 mod 59
+    answer    8
+
+The model gets the two numbers as tokens; the sum is asked at the second. All pairs are listed in a
+random order: the first `--train` of them are trained, the rest are tested.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.tasks.examples import IGNORE, Examples, Listed, Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Modular:
+    modulus: int = 599
+
+    def check(self) -> None:
+        if not 2 <= self.modulus <= 10_000:
+            raise ConfigError(f"--modulus is {self.modulus}: it must be in 2..10000")
+
+    @property
+    def token_count(self) -> int:
+        return self.modulus
+
+    @property
+    def positions(self) -> int:
+        return 2
+
+    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
+        """`test` = 0: all pairs that are not trained."""
+        pairs = self.modulus**2
+        if train < 1 or train + max(test, 1) > pairs:
+            raise ConfigError(
+                f"--train {train} and --test {test} do not divide the {pairs:,} pairs of --modulus "
+                f"{self.modulus}: --train must be above 0 and leave something to test"
+            )
+        pairs_NL = np.stack(
+            np.divmod(np.random.default_rng([seed, 1]).permutation(pairs), self.modulus), 1
+        )
+        rest = pairs_NL[train:][: test or None]
+        return Listed(self.examples(pairs_NL[:train]), seed), self.examples(rest)
+
+    def examples(self, pairs_NL: np.ndarray) -> Examples:
+        labels = np.full(pairs_NL.shape, IGNORE, dtype=np.int32)
+        labels[:, 1] = pairs_NL.sum(1) % self.modulus
+        return Examples(pairs_NL.astype(np.int32), labels)
+
+    def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
+        return f"{tokens_L[0]}+{tokens_L[1]} mod {self.modulus}", str(labels_L[1])

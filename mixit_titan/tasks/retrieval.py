@@ -1,0 +1,91 @@
+"""Retrieval: key-value pairs, then one of the keys; its value is asked.
+
+    question  200 17 131 5 200      (200 -> 17, 131 -> 5, and what was 200?)
+    answer    17
+
+Keys are drawn without repeats from the upper half of the vocabulary, values from the lower half.
+The number of pairs is uniform in 1..pairs. A shorter sequence is filled up on its right, after the
+question, with a token beyond the vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.tasks.examples import IGNORE, Examples, Stream, drawn_split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrieval:
+    pairs: int = 30
+    """The most pairs in a sequence."""
+    vocab: int = 256
+    """Size of the vocabulary: its lower half are the values, keys come from its upper half."""
+    keys: int | None = None
+    """How many different keys there are (default: the whole upper half)."""
+
+    def check(self) -> None:
+        if self.pairs < 1:
+            raise ConfigError(f"--pairs is {self.pairs}: it must be at least 1")
+        if self.vocab < 2:
+            raise ConfigError(f"--vocab is {self.vocab}: a key and a value need at least 2")
+        if not 1 <= self.all_keys <= self.vocab // 2:
+            raise ConfigError(
+                f"--keys is {self.keys} and the vocabulary of --vocab {self.vocab} has only "
+                f"{self.vocab // 2} tokens for keys: lower --keys or raise --vocab"
+            )
+        if self.pairs > self.all_keys:
+            raise ConfigError(
+                f"--pairs is {self.pairs} and there are only {self.all_keys} different keys: "
+                "lower --pairs, or raise --vocab or --keys"
+            )
+
+    @property
+    def all_keys(self) -> int:
+        return self.vocab // 2 if self.keys is None else self.keys
+
+    @property
+    def token_count(self) -> int:
+        return self.vocab + 1
+
+    @property
+    def positions(self) -> int:
+        return 2 * self.pairs + 1
+
+    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
+        return drawn_split(self.draw, seed=seed, train=train, test=test)
+
+    def draw(self, rng: np.random.Generator, count: int) -> Examples:
+        m_N = rng.integers(1, self.pairs + 1, count)
+        keys_PN = self._distinct_keys(rng, count)
+        values_PN = rng.integers(0, self.vocab // 2, (self.pairs, count), dtype=np.int32)
+        asked_N = (rng.random(count) * m_N).astype(np.int64)
+        every = np.arange(count)
+        tokens_LN = np.empty((self.positions, count), dtype=np.int32)
+        tokens_LN[:-1:2], tokens_LN[1::2] = keys_PN, values_PN
+        padding = self.vocab
+        tokens_LN[np.arange(self.positions)[:, None] > 2 * m_N] = padding
+        tokens_LN[2 * m_N, every] = keys_PN[asked_N, every]
+        labels_LN = np.full((self.positions, count), IGNORE, dtype=np.int32)
+        labels_LN[2 * m_N, every] = values_PN[asked_N, every]
+        return Examples(tokens_LN.T, labels_LN.T, {"pairs": m_N[:, None]})
+
+    def _distinct_keys(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """The first `pairs` steps of a Fisher-Yates shuffle, for all examples at once."""
+        first = self.vocab - self.all_keys
+        pool_KN = np.empty((self.all_keys, count), dtype=np.int32)
+        pool_KN[:] = np.arange(first, self.vocab)[:, None]
+        chosen_PN = rng.random((self.pairs, count), dtype=np.float32)
+        every = np.arange(count)
+        for place in range(self.pairs):
+            left = self.all_keys - place
+            other = place + np.minimum((chosen_PN[place] * left).astype(np.int64), left - 1)
+            taken = pool_KN[other, every]
+            pool_KN[other, every] = pool_KN[place]
+            pool_KN[place] = taken
+        return pool_KN[: self.pairs]
+
+    def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
+        question = " ".join(str(token) for token in tokens_L if token < self.vocab)
+        return question, str(labels_L[labels_L != IGNORE][0])

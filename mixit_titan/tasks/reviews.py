@@ -1,0 +1,77 @@
+"""Reviews with a label each: from a CSV file, or the Yelp polarity set from the hub."""
+
+import csv
+import hashlib
+
+from mixit_titan.errors import ConfigError, unknown
+
+HUB_SET = "fancyzhx/yelp_polarity"
+_TEST_ONE_IN = 8
+
+Reviews = list[tuple[str, str]]
+"""Label and text."""
+
+
+def read_csv(path: str, label_column: str, text_column: str) -> Reviews:
+    """The rows of a CSV file with a header."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            columns = rows.fieldnames or []
+            for flag, column in (("--label-column", label_column), ("--text-column", text_column)):
+                if column not in columns:
+                    raise unknown(f"column of {flag}", column, columns, where=path)
+            found = [(row[label_column], row[text_column]) for row in rows]
+    except OSError as error:
+        raise ConfigError(f"--csv {path!r} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"--csv {path!r} is not a CSV file in UTF-8: {error}") from None
+    for number, (label, text) in enumerate(found, 1):
+        if not label or text is None:
+            raise ConfigError(f"row {number} of {path} has no label or no text: mend or remove it")
+    if len({label for label, _ in found}) < 2:
+        raise ConfigError(f"{path} needs reviews of two labels at least in {label_column!r}")
+    return found
+
+
+def split_by_text(reviews: Reviews) -> tuple[Reviews, Reviews]:
+    """One review in eight is for testing, by a hash of its text: no text is on both sides."""
+    sides: tuple[Reviews, Reviews] = ([], [])
+    for label, text in reviews:
+        digest = hashlib.sha256(text.encode()).digest()
+        sides[digest[0] % _TEST_ONE_IN == 0].append((label, text))
+    return sides
+
+
+def load_hub() -> tuple[Reviews, Reviews]:
+    """The data set's own split, less the training reviews whose text is also in the test set."""
+    import datasets
+
+    try:
+        loaded = datasets.load_dataset(HUB_SET)
+    except (
+        Exception
+    ) as error:  # no network, a proxy, a set that moved: the client raises many kinds
+        raise ConfigError(
+            f"{HUB_SET} cannot be loaded from the hub ({type(error).__name__}): check the network, "
+            "or give a file with --csv"
+        ) from error
+    train, test = (
+        [(str(row["label"]), row["text"]) for row in loaded[name]] for name in ("train", "test")
+    )
+    tested = {text for _, text in test}
+    return [review for review in train if review[1] not in tested], test
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words and single marks."""
+    spaced = "".join(c if c.isalnum() or c == "'" else f" {c} " for c in text.lower())
+    return spaced.split()
+
+
+def frequent_words(reviews: Reviews, count: int) -> list[str]:
+    counts: dict[str, int] = {}
+    for _, text in reviews:
+        for word in words_of(text):
+            counts[word] = counts.get(word, 0) + 1
+    return sorted(counts, key=lambda word: (-counts[word], word))[:count]

@@ -1,0 +1,167 @@
+"""All that a run of a task is made of: the task with its difficulty, the model, the training.
+
+A preset gives the values, the command line changes them.
+"""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import tyro
+
+from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.model.recipes import RECIPES
+from mixit_titan.model.variants import VARIANTS, find_variant
+from mixit_titan.tasks.baselines import BASELINES
+from mixit_titan.tasks.presets import preset_values
+from mixit_titan.tasks.task import Task, task_class, task_name
+from mixit_titan.tasks.yelp import Yelp
+
+T = TypeVar("T", bound=Task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    variant: str = "standard"
+    """standard, frozen_qk, frozen_mlp, mixit or random; or a baseline: lstm, linear."""
+    freeze: tuple[str, ...] | None = None
+    """Parts to freeze instead of the variant's own: qk, v, o, mlp, norm, embedding, head."""
+    recipe: str | None = None
+    """Of the mixing matrices: paper, or official, which is the default for tasks."""
+    causal: bool = True
+    """--no-causal: the mixing matrices look ahead too. Only where the answer is not in the
+    sequence: yelp."""
+    width: int = 128
+    layers: int = 2
+    heads: int = 4
+    bias: bool = True
+    """Biases on every linear of a layer."""
+    init_std: float | None = None
+    """Of the weights. Default: 1/sqrt(width), which keeps the size of activations at any width; or
+    0.02 where the recipe scales the linears itself."""
+    embedding_std: float = 1.0
+    lr: float = 1e-3
+    batch: int = 128
+    steps: int = 3000
+    warmup: int = 100
+    """Steps of a rising learning rate."""
+    decay: Literal["cosine", "linear"] = "cosine"
+    """How the learning rate falls to 0 after that."""
+    weight_decay: float = 0.0
+    beta2: float = 0.98
+    """Of AdamW: how long it remembers the size of gradients."""
+    clip: float = 1.0
+    """The largest norm of a gradient."""
+    train: int = 0
+    """Different training examples; 0: all that there are, or new ones at every step."""
+    test: int = 2000
+    """Test examples; 0: all that there are, where they are listed."""
+    seed: int = 0
+    """Of the data, the initial weights and the mixing matrices."""
+    eval_every: int = 250
+    """Steps between two evaluations on the whole test set, each followed by a checkpoint."""
+    target_accuracy: float | None = None
+    """Stop as soon as an evaluation reaches it."""
+    compile: bool = False
+    bf16: bool = False
+    """Run the model under bfloat16 autocast."""
+
+    def check(self) -> None:
+        for key in ("lr", "batch", "steps", "eval_every", "clip", "embedding_std", "init_std"):
+            if getattr(self, key) is not None and getattr(self, key) <= 0:
+                raise ConfigError(f"--{_flag(key)} is {getattr(self, key)}: it must be above 0")
+        for key in ("warmup", "weight_decay", "train", "test", "seed"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"--{_flag(key)} is {getattr(self, key)}: it must not be below 0")
+        if self.variant not in (*VARIANTS, *BASELINES):
+            raise unknown("variant", self.variant, [*VARIANTS, *BASELINES])
+        self._check_knobs()
+
+    def _check_knobs(self) -> None:
+        """Refuse what the variant does not have."""
+        if self.variant in BASELINES:
+            if self.freeze is not None:
+                raise ConfigError(f"--freeze: all of {self.variant!r} is trained, leave it out")
+            mixing = False
+        else:
+            mixing = find_variant(self.variant, freeze=self.freeze).mixer == "mixing"
+        for key, given in (("recipe", self.recipe is not None), ("causal", not self.causal)):
+            if given and not mixing:
+                raise ConfigError(
+                    f"--{'no-' if key == 'causal' else ''}{key} is a knob of the mixing mixer, "
+                    f"and {self.variant!r} has none: leave it out, or take --variant mixit"
+                )
+        if self.recipe is not None and self.recipe not in RECIPES:
+            raise unknown("recipe", self.recipe, RECIPES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Generic[T]):
+    task: tyro.conf.OmitArgPrefixes[T]
+    settings: tyro.conf.OmitArgPrefixes[Settings]
+
+    def check(self) -> None:
+        """Refuse what cannot be, in one sentence; tyro, which makes the parts, would print more."""
+        self.task.check()
+        self.settings.check()
+        if not self.settings.causal and not isinstance(self.task, Yelp):
+            raise ConfigError(
+                f"--no-causal: {task_name(self.task)} asks within the sequence, and a matrix that "
+                "looks ahead would see the answers; it is for yelp"
+            )
+
+    def described(self) -> dict[str, Any]:
+        """A flat description, ready for JSON."""
+        return {
+            "task": task_name(self.task),
+            **dataclasses.asdict(self.task),
+            **dataclasses.asdict(self.settings),
+        }
+
+    @property
+    def hash(self) -> str:
+        text = json.dumps(self.described(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def preset_run(name: str, preset: str, words: list[str]) -> Run:
+    """A preset of a task, for the variant that `words` names."""
+    cls = task_class(name)
+    keys = field_names(cls)
+    values = preset_values(preset, name, word_after("--variant", words) or Settings.variant)
+    return Run(
+        task=cls(**{key: value for key, value in values.items() if key in keys}),
+        settings=Settings(**{key: value for key, value in values.items() if key not in keys}),
+    )
+
+
+def parse(form: Any, default: Any, name: str, words: list[str]) -> Any:
+    """`default` changed by `--key value` words; `form` is its type, with the task's class in it."""
+    prog = f"mixit-titan task {name}"
+    parsed, rest = tyro.cli(form, prog=prog, args=words, default=default, return_unknown_args=True)
+    if rest:
+        flags = [
+            f"--{_flag(key)}" for cls in (task_class(name), Settings) for key in field_names(cls)
+        ]
+        raise unknown(f"option of {name}", rest[0], flags)
+    return parsed
+
+
+def field_names(cls: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(cls)]
+
+
+def word_after(flag: str, words: list[str]) -> str | None:
+    """The value of a flag that decides about the meaning of the others."""
+    for place, word in enumerate(words):
+        if word == flag and place + 1 < len(words):
+            return words[place + 1]
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _flag(key: str) -> str:
+    return key.replace("_", "-")

@@ -1,0 +1,132 @@
+"""What a sweep found: mean and spread over seeds, the best of each variant, a picture."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mixit_titan.atomic import write_text
+from mixit_titan.plotting import COLORS, save_figure
+
+Row = dict[str, Any]
+
+
+def write_report(task: str, axes: list[str], rows: list[Row], out: Path, console: Console) -> None:
+    """Print it, and write sweep.json, sweep.md and sweep.png."""
+    groups = _groups(rows)
+    best = _best(groups)
+    found = {"task": task, "points": rows, "groups": groups, "best": best}
+    write_text(out / "sweep.json", json.dumps(found, indent=2) + "\n")
+    header, body = _cells(axes, groups, best)
+    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+    lines += ["| " + " | ".join(cells) + " |" for cells in body]
+    write_text(out / "sweep.md", "\n".join(lines) + "\n")
+    _plot(task, axes, groups, out / "sweep.png")
+    table = Table(title=f"{task}: mean and standard deviation over seeds; * best of its variant")
+    for name in header:
+        table.add_column(name)
+    for cells in body:
+        table.add_row(*cells)
+    console.print(table)
+    for name in ("sweep.json", "sweep.md", "sweep.png"):
+        console.print(f"wrote {out / name}", soft_wrap=True)
+
+
+def _groups(rows: list[Row]) -> list[Row]:
+    """One entry for each variant and place in the grid, over its seeds."""
+    places: dict[tuple, list[Row]] = {}
+    for row in rows:
+        places.setdefault((row["variant"], *row["axes"].items()), []).append(row)
+    return [
+        {
+            "variant": same[0]["variant"],
+            "axes": same[0]["axes"],
+            "seeds": len(same),
+            "trainable_params": same[0]["trainable_params"],
+            **{
+                key: _spread([row[key] for row in same])
+                for key in ("accuracy", "exact", "loss", "bits_per_parameter", "seconds")
+                if key in same[0]
+            },
+        }
+        for same in places.values()
+    ]
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "min": min(values),
+        "max": max(values),
+    }
+
+
+def _best(groups: list[Row]) -> dict[str, dict[str, str]]:
+    """Variant -> the place in the grid with the highest mean accuracy."""
+    best: dict[str, Row] = {}
+    for group in groups:
+        held = best.get(group["variant"])
+        if held is None or group["accuracy"]["mean"] > held["accuracy"]["mean"]:
+            best[group["variant"]] = group
+    return {variant: group["axes"] for variant, group in best.items()}
+
+
+def _cells(
+    axes: list[str], groups: list[Row], best: dict[str, dict[str, str]]
+) -> tuple[list[str], list[list[str]]]:
+    bits = "bits_per_parameter" in groups[0]
+    header = ["variant", *axes, "accuracy", "exact", "seeds", "trained", "seconds"]
+    header += ["bits/parameter"] if bits else []
+    body = []
+    for group in groups:
+        star = " *" if best[group["variant"]] == group["axes"] else ""
+        cells = [group["variant"], *group["axes"].values()]
+        cells += [_percent(group["accuracy"]) + star, _percent(group["exact"])]
+        cells += [str(group["seeds"]), f"{group['trainable_params']:,}"]
+        cells.append(f"{group['seconds']['mean']:,.0f}")
+        if bits:
+            spread = group["bits_per_parameter"]
+            cells.append(f"{spread['mean']:.3f} ± {spread['std']:.3f}")
+        body.append(cells)
+    return header, body
+
+
+def _percent(spread: dict[str, float]) -> str:
+    return f"{100 * spread['mean']:.2f} ± {100 * spread['std']:.2f}%"
+
+
+def _plot(task: str, axes: list[str], groups: list[Row], path: Path) -> None:
+    """Accuracy against the first key of the grid, each variant at its best along the others."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5))
+    plot = figure.subplots()
+    ticks = list(dict.fromkeys(_tick(axes, group) for group in groups))
+    for variant in dict.fromkeys(group["variant"] for group in groups):
+        means, errors, places = [], [], []
+        for place, tick in enumerate(ticks):
+            here = [g for g in groups if g["variant"] == variant and _tick(axes, g) == tick]
+            if here:
+                top = max((g["accuracy"] for g in here), key=lambda spread: spread["mean"])
+                places.append(place)
+                means.append(100 * top["mean"])
+                errors.append(100 * top["std"])
+        plot.errorbar(
+            places, means, errors, label=variant, color=COLORS.get(variant), marker="o", capsize=3
+        )
+    plot.set_xticks(range(len(ticks)), ticks)
+    plot.set_xlabel(axes[0] if axes else "")
+    plot.set_ylabel("test accuracy (%)")
+    plot.set_ylim(0, 103)
+    plot.set_title(task)
+    plot.grid(alpha=0.3)
+    plot.legend()
+    save_figure(figure, path)
+
+
+def _tick(axes: list[str], group: Row) -> str:
+    return group["axes"][axes[0]] if axes else "all"

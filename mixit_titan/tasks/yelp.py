@@ -1,0 +1,96 @@
+"""Polarity of reviews: is a text positive or negative?
+
+    question  what a treat , the best noodles in town
+    answer    1
+
+The model gets the first `length` words, filled up on the right, and a linear head on the mean of
+its last hidden states says the label. Labels are those of the file, as they are written there. The
+reviews come from `--csv FILE` with a label and a text column, or from the hub's Yelp polarity set.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.tasks.examples import Examples, Listed, Stream
+from mixit_titan.tasks.reviews import (
+    Reviews,
+    frequent_words,
+    load_hub,
+    read_csv,
+    split_by_text,
+    words_of,
+)
+
+PADDING, OTHER = 0, 1
+_FIRST_WORD = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yelp:
+    csv: str | None = None
+    """A CSV file with a header (default: the Yelp polarity set from the hub)."""
+    label_column: str = "label"
+    text_column: str = "text"
+    length: int = 256
+    """A review is cut to so many words."""
+    vocab: int = 16384
+    """Size of the vocabulary: the most frequent words of the training reviews."""
+
+    def check(self) -> None:
+        if self.length < 1 or self.vocab <= _FIRST_WORD:
+            raise ConfigError(
+                f"--length is {self.length} and --vocab is {self.vocab}: "
+                "it takes at least 1 word a review and a vocabulary of 3"
+            )
+
+    @property
+    def token_count(self) -> int:
+        return self.vocab
+
+    @property
+    def positions(self) -> int:
+        return self.length
+
+    @property
+    def classes(self) -> int:
+        return len(self._labels)
+
+    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
+        """0 reviews: all of that side. The sides are the same for every seed."""
+        trained, tested = (
+            side[: count or None] for side, count in zip(self._reviews, (train, test), strict=True)
+        )
+        if not trained or not tested:
+            raise ConfigError(f"{self.csv} has too few reviews to train and to test")
+        return Listed(self._encode(trained), seed), self._encode(tested)
+
+    def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
+        names = ["", "?", *self._words]
+        question = " ".join(names[token] for token in tokens_L if token != PADDING)
+        return question, self._labels[labels_L[0]]
+
+    @functools.cached_property
+    def _reviews(self) -> tuple[Reviews, Reviews]:
+        if self.csv is None:
+            return load_hub()
+        return split_by_text(read_csv(self.csv, self.label_column, self.text_column))
+
+    @functools.cached_property
+    def _labels(self) -> list[str]:
+        return sorted({label for side in self._reviews for label, _ in side})
+
+    @functools.cached_property
+    def _words(self) -> list[str]:
+        return frequent_words(self._reviews[0], self.vocab - _FIRST_WORD)
+
+    def _encode(self, reviews: Reviews) -> Examples:
+        ids = {word: n + _FIRST_WORD for n, word in enumerate(self._words)}
+        tokens = np.full((len(reviews), self.length), PADDING, dtype=np.int32)
+        for row, (_, text) in zip(tokens, reviews, strict=True):
+            found = [ids.get(word, OTHER) for word in words_of(text)[: self.length]]
+            row[: len(found)] = found
+        labels = np.array([[self._labels.index(label)] for label, _ in reviews])
+        return Examples(tokens, labels)

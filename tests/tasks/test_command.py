@@ -1,0 +1,180 @@
+"""`mixit-titan task` and `mixit-titan sweep` as a user types them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.cli import main
+from mixit_titan.tasks.task import TASKS
+
+SMALL = {"width": 8, "heads": 2, "layers": 1, "batch": 4, "steps": 2, "test": 20, "digits": 2}
+
+
+def call(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setattr("sys.argv", ["mixit-titan", *line.split()])
+    main()
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("reviews") / "reviews.csv"
+    kinds = {"good": ("great", "fine"), "bad": ("awful", "sad")}
+    rows = [
+        f'{label},"A {words[n % 2]} meal, number {n}!"'
+        for n in range(60)
+        for label, words in kinds.items()
+    ]
+    path.write_text("label,text\n" + "\n".join(rows) + "\n")
+    return path
+
+
+FORMS = {
+    "addition --digits 10": (r"\d{10}\+\d{10}", r"\d{10,11}"),
+    "retrieval": (r"\d+ \d+( \d+ \d+)* \d+", r"\d+"),
+    "hop": (r"\d+ [a-d]+", r"[a-d_]+"),
+    "modular --modulus 59 --train 2000": (r"\d+\+\d+ mod 59", r"\d+"),
+    "dyck": (r"[()]+", r"yes|no"),
+    "memorization": (r"\d+ \d+", r"\d+"),
+    "imitation": (r"\d+( \d+)*", r"\d+( \d+)*"),
+    "yelp --csv REVIEWS": (r"a (great|fine|awful|sad) meal , number \S+ !", r"good|bad"),
+}
+
+
+@pytest.mark.parametrize("line", FORMS)
+def test_show_prints_examples(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, reviews: Path, line: str
+) -> None:
+    question, answer = FORMS[line]
+    line = f"task {line.replace('REVIEWS', str(reviews))} --show 5"
+    shown = []
+    for seed in (0, 0, 1):
+        call(monkeypatch, f"{line} --seed {seed} --json")
+        shown.append(capsys.readouterr().out)
+        examples = [json.loads(row) for row in shown[-1].splitlines()]
+        assert len(examples) == 5
+        for example in examples:
+            assert list(example) == ["question", "answer"]
+            assert re.fullmatch(question, example["question"]), example
+            assert re.fullmatch(answer, example["answer"]), example
+    assert shown[0] == shown[1] != shown[2]
+    call(monkeypatch, line)
+    plain = capsys.readouterr().out
+    first = json.loads(shown[0].splitlines()[0])
+    assert plain.splitlines()[0] == f"{first['question']} -> {first['answer']}"
+    assert FORMS.keys() == {key for key in FORMS if key.split()[0] in TASKS}
+    assert {key.split()[0] for key in FORMS} == set(TASKS)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    {
+        "task adition": "unknown task 'adition': did you mean 'addition'",
+        "task addition --variant mixti": "unknown variant 'mixti': did you mean 'mixit'",
+        "task addition --preset gpu": "unknown preset 'gpu'",
+        "task addition --pairs 3": "unknown option of addition '--pairs'",
+        "task addition --widht 3": "did you mean '--width'",
+        "task addition --digits 0": "--digits is 0",
+        "task addition --heads 3": "model.heads = 3 does not divide",
+        "task addition --device cuda": "no GPU",
+        "task addition --show 0": "--show is 0",
+        "task addition --no-causal --variant mixit": "it is for yelp",
+        "task retrieval --pairs 40 --vocab 64": "only 32 different keys",
+        "task retrieval --keys 100 --vocab 64": "only 32 tokens for keys",
+        "task addition --recipe paper": "--recipe is a knob of the mixing mixer",
+        "task yelp --csv nowhere.csv": "--csv 'nowhere.csv' cannot be read",
+        "task yelp --csv REVIEWS --label-column stars": "unknown column of --label-column 'stars'",
+        "task yelp --csv NOLABELS": "unknown column of --label-column 'label'",
+        "task yelp --csv EMPTY": "row 2 of",
+        "sweep adition": "unknown task 'adition'",
+        "sweep addition --grid lr": "'lr' is no part of a grid",
+        "sweep addition --grid seed=1,2": "use --seeds",
+        "sweep addition --grid pairs=1,2": "unknown option of addition '--pairs'",
+        "sweep addition --grid heads=4,3": "model.heads = 3 does not divide",
+        "sweep addition --seeds 0": "--seeds is 0",
+    }.items(),
+)
+def test_a_mistake_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    tmp_path: Path,
+    reviews: Path,
+    line: str,
+    message: str,
+) -> None:
+    (tmp_path / "nolabels.csv").write_text("text\ngood\n")
+    (tmp_path / "empty.csv").write_text("label,text\n1,good\n,bad\n")
+    line = line.replace("REVIEWS", str(reviews)).replace("NOLABELS", str(tmp_path / "nolabels.csv"))
+    line = line.replace("EMPTY", str(tmp_path / "empty.csv"))
+    if "cuda" in line:
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, f"{line} --out {tmp_path / 'run'}")
+    error = capsys.readouterr().err
+    assert exit_.value.code == 2 and message in error and error.count("\n") == 1, error
+
+
+def test_the_hub_out_of_reach_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def unreachable(name: str) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("datasets.load_dataset", unreachable)
+    with pytest.raises(SystemExit):
+        call(monkeypatch, "task yelp --show 1")
+    assert "cannot be loaded from the hub (ConnectionError)" in capsys.readouterr().err
+
+
+def test_the_hubs_set_keeps_its_split_and_no_text_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mixit_titan.tasks.reviews import load_hub
+
+    rows = {"train": [{"label": 1, "text": "a"}, {"label": 0, "text": "b"}]}
+    rows["test"] = [{"label": 1, "text": "a"}]
+    monkeypatch.setattr("datasets.load_dataset", lambda name: rows)
+    assert load_hub() == ([("0", "b")], [("1", "a")])
+
+
+def test_yelp_learns_two_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, reviews: Path, tmp_path: Path
+) -> None:
+    line = f"task yelp --csv {reviews} --variant mixit --length 8 --vocab 64 --width 16 --heads 2 "
+    line += f"--batch 32 --steps 60 --lr 1e-2 --out {tmp_path / 'run'} --json"
+    call(monkeypatch, line)
+    result = json.loads(capsys.readouterr().out)
+    assert result["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("command", ["task", "task addition", "sweep"])
+def test_help_shows_an_example(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, command: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, f"{command} --help")
+    assert exit_.value.code == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"Example: mixit-titan {command.split()[0]}" in text
+
+
+def test_a_sweep_skips_what_is_done_and_repeats_what_is_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    small = " ".join(f"{key}={value}" for key, value in SMALL.items() if key != "width")
+    line = f"sweep addition --variants mixit --grid width=8,12 --set {small} --jobs 2 "
+    line += f"--out {tmp_path}"
+    call(monkeypatch, line)
+    assert "2 points, 0 of them done before" in capsys.readouterr().err
+    results = sorted(tmp_path.glob("*/result.json"))
+    assert {json.loads(path.read_text())["settings"]["width"] for path in results} == {8, 12}
+    results[0].write_text('{"accuracy": 1')
+    times = [path.stat().st_mtime_ns for path in results]
+    call(monkeypatch, line)
+    assert "2 points, 1 of them done before" in capsys.readouterr().err
+    assert [path.stat().st_mtime_ns == t for path, t in zip(results, times, strict=True)] == [
+        False,
+        True,
+    ]
+    report = json.loads((tmp_path / "sweep.json").read_text())
+    assert [group["axes"] for group in report["groups"]] == [{"width": "8"}, {"width": "12"}]
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,262 @@
+"""Every generator against a slow, obvious reference in plain Python."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.tasks.addition import Addition
+from mixit_titan.tasks.dyck import ASK, NO, START, YES, Dyck
+from mixit_titan.tasks.examples import (
+    IGNORE,
+    Examples,
+    belongs_to_test,
+    draw_distinct,
+    draw_split,
+)
+from mixit_titan.tasks.hop import Hop
+from mixit_titan.tasks.imitation import Imitation
+from mixit_titan.tasks.memorization import Memorization
+from mixit_titan.tasks.modular import Modular
+from mixit_titan.tasks.retrieval import Retrieval
+
+DRAWN = [Addition(digits=6), Retrieval(pairs=7, vocab=40), Hop(hops=5, length=30), Dyck(length=20)]
+
+
+def draw(task: object, count: int = 300, seed: int = 0) -> Examples:
+    return task.draw(np.random.default_rng(seed), count)
+
+
+def written(task: object, examples: Examples) -> list[tuple[str, str]]:
+    return [task.write(*row) for row in zip(examples.tokens, examples.labels, strict=True)]
+
+
+@pytest.mark.parametrize("digits", [1, 3, 10, 18])
+def test_addition_is_addition(digits: int) -> None:
+    task = Addition(digits=digits)
+    for question, answer in written(task, draw(task)):
+        a, b = question.split("+")
+        assert len(a) == len(b) == digits and int(a) + int(b) == int(answer)
+
+
+@pytest.mark.parametrize("labels", ["answer", "official"])
+def test_addition_in_tokens(labels: str) -> None:
+    task = Addition(digits=2, labels=labels)
+    examples = draw(task, 50)
+    for tokens, asked, (question, _) in zip(
+        examples.tokens, examples.labels, written(task, examples), strict=True
+    ):
+        a, b = question.split("+")
+        digits = [int(d) for d in reversed(f"{int(a) + int(b):03d}")]
+        row = [int(d) for d in reversed(a)] + [10] + [int(d) for d in reversed(b)] + [11]
+        row += [12 + d for d in digits]
+        assert tokens.tolist() == row
+        # Position 5 is `=`. The authors' mask leaves out the first digit and asks for the stop.
+        asks = [*digits, None] if labels == "answer" else [None, *digits[1:], 10]
+        answers = [IGNORE if digit is None else 12 + digit for digit in asks]
+        assert asked.tolist() == [IGNORE] * 5 + answers
+
+
+@pytest.mark.parametrize(
+    "task", [Retrieval(pairs=8), Retrieval(pairs=5, vocab=10), Retrieval(pairs=3, vocab=64, keys=4)]
+)
+def test_retrieval_asks_for_the_value_of_a_key(task: Retrieval) -> None:
+    examples = draw(task, 2000)
+    pairs_seen, asked_seen = Counter(), Counter()
+    for tokens, labels, (question, answer) in zip(
+        examples.tokens, examples.labels, written(task, examples), strict=True
+    ):
+        *pairs, key = (int(word) for word in question.split())
+        keys, values = pairs[::2], pairs[1::2]
+        assert len(set(keys)) == len(keys) and int(answer) == values[keys.index(key)]
+        assert all(task.vocab - task.all_keys <= k < task.vocab for k in keys)
+        assert all(0 <= v < task.vocab // 2 for v in values)
+        place = len(pairs)
+        assert labels[place] == int(answer) and (labels != IGNORE).sum() == 1
+        assert (tokens[place + 1 :] == task.vocab).all()
+        pairs_seen[len(keys)] += 1
+        asked_seen[keys.index(key)] += 1
+    assert set(pairs_seen) == set(range(1, task.pairs + 1))
+    assert set(asked_seen) == set(range(task.pairs))
+
+
+def hop(word: str, k: int) -> str:
+    answer = ""
+    for place in range(len(word)):
+        for _ in range(k):
+            earlier = word.rfind(word[place], 0, place) if place is not None else -1
+            place = earlier + 1 if earlier >= 0 else None
+        answer += "_" if place is None else word[place]
+    return answer
+
+
+def test_the_hops_of_the_paper() -> None:
+    assert hop("adcada", 2) == "_____c"
+
+
+@pytest.mark.parametrize("task", [Hop(), Hop(hops=0, length=9), Hop(hops=7, length=40, letters=2)])
+def test_hop_follows_the_last_occurrence(task: Hop) -> None:
+    examples = draw(task)
+    seen = set()
+    for question, answer in written(task, examples):
+        k, word = question.split()
+        assert all(a != b for a, b in pairwise(word))
+        assert answer == hop(word, int(k))
+        seen.add(int(k))
+    assert seen == set(range(task.hops + 1))
+    assert (examples.labels[:, 0] == IGNORE).all()
+
+
+def test_modular_splits_all_pairs_in_two() -> None:
+    task = Modular(modulus=11)
+    stream, test = task.split(seed=0, train=80, test=0)
+    train = stream.batch(0, 80)  # one epoch
+    pairs = [tuple(row) for row in np.concatenate([train.tokens, test.tokens]).tolist()]
+    assert sorted(pairs) == [(a, b) for a in range(11) for b in range(11)]
+    for question, answer in written(task, train) + written(task, test):
+        a, b = question.removesuffix(" mod 11").split("+")
+        assert int(answer) == (int(a) + int(b)) % 11
+
+
+def balanced(sequence: str) -> bool:
+    while "()" in sequence:
+        sequence = sequence.replace("()", "")
+    return sequence == ""
+
+
+def deepest(sequence: str) -> int:
+    heights = [sequence[:n].count("(") - sequence[:n].count(")") for n in range(len(sequence) + 1)]
+    return max(heights)
+
+
+@pytest.mark.parametrize("length", [2, 8, 40])
+def test_dyck_knows_what_is_balanced(length: int) -> None:
+    task = Dyck(length=length)
+    examples = draw(task, 600)
+    for tokens, (question, answer), depth in zip(
+        examples.tokens, written(task, examples), examples.slices["depth"][:, 0], strict=True
+    ):
+        assert len(question) == length and answer == ("yes" if balanced(question) else "no")
+        assert depth == deepest(question)
+        assert (tokens[0], tokens[-1]) == (START, ASK)
+    assert set(examples.labels[:, -1]) == {YES, NO}
+    assert 0.4 < (examples.labels[:, -1] == YES).mean() < 0.6
+
+
+def test_every_balanced_sequence_is_as_likely_as_the_others() -> None:
+    task = Dyck(length=6)
+    counts = Counter(q for q, answer in written(task, draw(task, 4000)) if answer == "yes")
+    assert len(counts) == 5  # Catalan(3)
+    mean = counts.total() / 5
+    assert all(0.8 * mean < count < 1.2 * mean for count in counts.values())
+
+
+def test_memorization_has_one_value_for_each_pair() -> None:
+    task = Memorization(keys=9, values=5, vocab=20)
+    stream, test = task.split(seed=3, train=0, test=0)
+    answers = dict(written(task, test))
+    assert set(answers) == {f"{a} {b}" for a in range(9) for b in range(9)}
+    assert set(answers.values()) == set("01234")
+    assert dict(written(task, stream.batch(0, 81))) == answers
+    other = dict(written(task, task.split(seed=4, train=0, test=0)[1]))
+    assert other != answers
+
+
+def test_memorization_counts_the_bits_of_table_4() -> None:
+    assert Memorization().bits(1.0) == 9 * 512**2
+    assert Memorization().bits(1.0) / 790400 == pytest.approx(2.98, abs=0.006)
+
+
+def test_imitation_asks_for_the_targets_favourite() -> None:
+    task = Imitation(target_width=8, target_layers=1, vocab=7, length=5)
+    examples = draw(task, 20)
+    assert np.allclose(np.exp(examples.targets).sum(-1), 1, atol=1e-5)
+    assert (examples.targets.argmax(-1) == examples.labels).all()
+    # It depends on the tokens before, not only on the last one, and on none that follow.
+    again = examples.tokens.copy()
+    again[:, 3] = (again[:, 3] + 1) % 7
+    with torch.no_grad():
+        logits = task._target(torch.from_numpy(again).long()).numpy()
+        before = task._target(torch.from_numpy(examples.tokens).long()).numpy()
+    assert np.allclose(logits[:, :3], before[:, :3], atol=1e-5)
+    assert np.abs(logits[:, 4] - before[:, 4]).max() > 0.1
+
+
+@pytest.mark.parametrize("task", DRAWN, ids=lambda task: type(task).__name__)
+@pytest.mark.parametrize("train", [0, 500])
+def test_train_and_test_are_disjoint(task: object, train: int) -> None:
+    stream, test = task.split(seed=0, train=train, test=200)
+    tested = {tuple(row) for row in test.tokens.tolist()}
+    assert len(tested) == 200
+    for step in range(10):
+        trained = {tuple(row) for row in stream.batch(step, 200).tokens.tolist()}
+        assert not trained & tested
+    # Nor does the test set of one seed meet the training set of another.
+    other = task.split(seed=1, train=train, test=1)[0].batch(0, 500)
+    assert not {tuple(row) for row in other.tokens.tolist()} & tested
+
+
+def test_a_listed_set_is_seen_once_an_epoch() -> None:
+    stream, _ = Addition(digits=4).split(seed=0, train=100, test=10)
+    rows = [tuple(row) for step in range(4) for row in stream.batch(step, 50).tokens.tolist()]
+    assert Counter(rows) == dict.fromkeys(rows, 2) and len(set(rows)) == 100
+    assert set(rows[:100]) == set(rows[100:]) and rows[:100] != rows[100:]
+
+
+@pytest.mark.parametrize("task", DRAWN, ids=lambda task: type(task).__name__)
+def test_a_batch_is_a_function_of_seed_and_step(task: object) -> None:
+    def batch(seed: int, step: int) -> list:
+        return task.split(seed=seed, train=0, test=1)[0].batch(step, 16).tokens.tolist()
+
+    assert batch(0, 5) == batch(0, 5) != batch(0, 6)
+    assert batch(0, 5) != batch(1, 5)
+
+
+def test_one_drawn_example_in_eight_is_for_testing() -> None:
+    share = belongs_to_test(draw(Retrieval(), 20_000)).mean()
+    assert 0.11 < share < 0.14
+
+
+def test_a_split_keeps_each_example_together() -> None:
+    """Tokens, labels and slices of a row stay those of one example through filters and refills."""
+    task = Retrieval(pairs=4, vocab=12)
+    examples = draw_split(task.draw, np.random.default_rng(0), 3000, "test")
+    assert len(examples) == 3000
+    for (question, answer), pairs in zip(
+        written(task, examples), examples.slices["pairs"][:, 0], strict=True
+    ):
+        *items, key = question.split()
+        assert items[1::2][items[::2].index(key)] == answer and len(items) == 2 * pairs
+
+
+def test_too_few_examples_for_a_test_set() -> None:
+    with pytest.raises(ConfigError, match=r"only .* different test examples at this difficulty"):
+        draw_distinct(Dyck(length=4).draw, np.random.default_rng(0), 50, "test")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Addition(digits=0).check(), "--digits is 0"),
+        (
+            lambda: Retrieval(pairs=9, vocab=16).check(),
+            "--pairs is 9 and there are only 8",
+        ),
+        (lambda: Retrieval(pairs=2, vocab=16, keys=9).check(), "only 8 tokens for keys"),
+        (lambda: Retrieval(pairs=5, keys=4).check(), "only 4 different keys"),
+        (lambda: Hop(letters=1).check(), "--letters is 1"),
+        (lambda: Hop(hops=-1).check(), "--hops is -1"),
+        (lambda: Modular(modulus=1).check(), "--modulus is 1"),
+        (lambda: Modular(modulus=5).split(seed=0, train=25, test=0), "the 25 pairs of --modulus 5"),
+        (lambda: Dyck(length=7).check(), "even length"),
+        (lambda: Memorization(keys=600).check(), "--vocab is 1024"),
+        (lambda: Memorization().split(seed=0, train=5, test=0), "all of its pairs"),
+        (lambda: Imitation(target_width=12).check(), "multiple of 8"),
+    ],
+)
+def test_an_impossible_difficulty_is_one_sentence(make: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()

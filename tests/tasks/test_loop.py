@@ -1,0 +1,215 @@
+"""The light loop: resume, early stop, schedule, what it writes, what it refuses."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.tasks.ahead import Ahead
+from mixit_titan.tasks.evaluation import Batch, batch_of, evaluate, loss_of
+from mixit_titan.tasks.examples import IGNORE, Examples
+from mixit_titan.tasks.loop import learning_rate, train
+from mixit_titan.tasks.models import build_model
+from mixit_titan.tasks.progress import Reporter
+from mixit_titan.tasks.settings import Settings
+from tests.tasks.conftest import TINY, make_run
+
+ADDITION = "--digits 2 --test 40 --variant frozen_qk"
+
+# A run that the kernel kills in the middle of step 13, three steps after a checkpoint.
+KILLED = """
+import os, signal, sys
+from mixit_titan.tasks import loop
+from mixit_titan.tasks.command import task_command
+whole_step = loop.Loop._train_step
+def step(self, batch):
+    if self.step == 12:
+        os.kill(os.getpid(), signal.SIGKILL)
+    whole_step(self, batch)
+loop.Loop._train_step = step
+task_command(sys.argv[1:])
+"""
+
+
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, fit: Callable) -> None:
+    words = ["addition", *TINY.split(), *ADDITION.split()]
+    command = [sys.executable, "-c", KILLED, *words, "--device", "cpu"]
+    killed = subprocess.run([*command, "--out", str(tmp_path / "killed")], timeout=600)
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "result.json").exists()
+    resumed, unbroken = (fit(make_run("addition", ADDITION), name) for name in ("killed", "whole"))
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole")]
+    assert weights[0].keys() == weights[1].keys()
+    for name, value in weights[0].items():
+        assert torch.equal(value, weights[1][name]), name
+    for key in ("accuracy", "loss", "steps", "slices"):
+        assert resumed[key] == unbroken[key]
+    lines = [read_metrics(tmp_path / name / "metrics.jsonl") for name in ("killed", "whole")]
+    assert [
+        [{k: v for k, v in line.items() if k != "seconds"} for line in run] for run in lines
+    ] == [[{k: v for k, v in line.items() if k != "seconds"} for line in lines[1]]] * 2
+
+
+def test_the_folder_of_a_run(tmp_path: Path, fit: Callable) -> None:
+    run = make_run("retrieval", "--pairs 3 --vocab 12 --test 50 --variant mixit")
+    result = fit(run)
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    assert {"task", "variant", "accuracy", "trainable_params", "steps", "seconds"} <= result.keys()
+    assert (result["task"], result["variant"], result["steps"]) == ("retrieval", "mixit", 20)
+    assert result["settings"]["pairs"] == 3 and result["settings"]["lr"] == run.settings.lr
+    evaluations = [
+        line for line in read_metrics(tmp_path / "run" / "metrics.jsonl") if "accuracy" in line
+    ]
+    assert [line["step"] for line in evaluations] == [5, 10, 15, 20]
+    assert evaluations[-1]["accuracy"] == result["accuracy"]
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        *("result.json", "metrics.jsonl", "model.safetensors")
+    }
+
+
+def test_the_weights_give_the_accuracy_again(tmp_path: Path, fit: Callable) -> None:
+    run = make_run("retrieval", "--pairs 3 --vocab 12 --test 60 --variant mixit")
+    result = fit(run)
+    model = build_model(run)
+    model.load_state_dict(load_file(tmp_path / "run" / "model.safetensors"))
+    _, test = run.task.split(seed=0, train=0, test=60)
+    right = 0
+    for tokens, labels in zip(test.tokens, test.labels, strict=True):  # one by one, in plain Python
+        logits = model(torch.tensor(tokens).long()[None])[0]
+        place = next(n for n, label in enumerate(labels) if label != IGNORE)
+        right += int(logits[place].argmax()) == labels[place]
+    assert right / 60 == result["accuracy"]
+
+
+def test_a_finished_run_is_kept_and_another_is_refused(tmp_path: Path, fit: Callable) -> None:
+    run = make_run("addition", f"{ADDITION} --lr 0.1")
+    first = fit(run)
+    written = (tmp_path / "run" / "result.json").stat().st_mtime_ns
+    assert fit(run) == first
+    assert (tmp_path / "run" / "result.json").stat().st_mtime_ns == written
+    with pytest.raises(ConfigError, match=r"holds another run: lr is 0\.1 there and 0\.5 here"):
+        fit(make_run("addition", f"{ADDITION} --lr 0.5"))
+
+
+def test_a_broken_checkpoint_is_one_sentence(tmp_path: Path, fit: Callable) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint.pt").write_bytes(b"not a checkpoint")
+    with pytest.raises(ConfigError, match=r"checkpoint\.pt is not a whole checkpoint"):
+        fit(make_run("addition", ADDITION))
+
+
+def test_a_run_stops_at_its_target(tmp_path: Path, fit: Callable) -> None:
+    assert fit(make_run("addition", f"{ADDITION} --target-accuracy 0.0"))["steps"] == 5
+
+
+@pytest.mark.parametrize("variant", ["standard", "frozen_mlp", "mixit", "lstm", "linear"])
+def test_training_moves_what_is_trained_and_nothing_else(
+    tmp_path: Path, fit: Callable, variant: str
+) -> None:
+    run = make_run("addition", f"--digits 2 --test 10 --variant {variant}")
+    before = build_model(run)
+    fit(run)
+    after = load_file(tmp_path / "run" / "model.safetensors")
+    for name, param in before.named_parameters():
+        moved = not torch.equal(param, after[name])
+        assert (
+            moved == param.requires_grad == (".feed_forward." not in name or "mlp" not in variant)
+        )
+
+
+def test_bfloat16_leaves_the_weights_in_float32(tmp_path: Path, fit: Callable) -> None:
+    """And gives another loss than float32, so that it was there at all."""
+    losses = [
+        fit(make_run("addition", f"{ADDITION} {option}"), f"run{option}")["loss"]
+        for option in ("--no-bf16", "--bf16")
+    ]
+    assert losses[0] != losses[1] and losses[0] == pytest.approx(losses[1], rel=0.05)
+    weights = load_file(tmp_path / "run--bf16" / "model.safetensors")
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+
+
+def test_wandb_gets_every_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Recorder:
+        def __init__(self) -> None:
+            self.lines, self.ended = [], None
+
+        def log(self, values: dict, step: int) -> None:
+            self.lines.append({"step": step, **values})
+
+        def finish(self, exit_code: int) -> None:
+            self.ended = exit_code
+
+    recorder = Recorder()
+    monkeypatch.setattr("wandb.init", lambda **settings: recorder)
+    run = make_run("addition", ADDITION)
+    with Reporter("", 1, console=Console(quiet=True), wandb_settings=run.described()) as reporter:
+        train(run, tmp_path / "run", device=torch.device("cpu"), reporter=reporter)
+    assert recorder.lines == read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert recorder.ended == 0
+
+
+@pytest.mark.parametrize("decay", ["linear", "cosine"])
+def test_the_learning_rate_rises_and_falls(decay: str) -> None:
+    settings = Settings(lr=2.0, warmup=10, steps=110, decay=decay)
+    rates = [learning_rate(settings, step) for step in range(110)]
+    assert rates[0] == pytest.approx(0.2) and max(rates) == rates[9] == rates[10] == 2.0
+    assert rates[60] == pytest.approx(1.0) and 0 < rates[-1] < 0.05
+    quarter = {"linear": 1.5, "cosine": 1 + np.sqrt(0.5)}[decay]
+    assert rates[35] == pytest.approx(quarter)
+
+
+def test_scores_of_a_known_answer() -> None:
+    labels = np.array([[IGNORE, 1, 2], [IGNORE, 0, 2]])
+    examples = Examples(
+        np.zeros((2, 3), dtype=np.int32),
+        labels,
+        {"row": np.array([[7], [8]]), "place": np.array([[0, 1, 2]])},
+    )
+    said = torch.tensor([[0, 1, 2], [0, 0, 1]])  # one of four is wrong
+    logits = torch.nn.functional.one_hot(said, 3).float() * 2
+    model = torch.nn.Identity()
+    model.forward = lambda tokens: logits
+    score = evaluate(model, examples, torch.device("cpu"), torch.autocast("cpu", enabled=False))
+    assert (score.accuracy, score.exact) == (0.75, 0.5)
+    assert score.slices == {"row": {"7": 1.0, "8": 0.5}, "place": {"1": 1.0, "2": 0.5}}
+    right, wrong = (-np.log(np.exp(x) / (np.exp(2) + 2)) for x in (2, 0))
+    assert score.loss == pytest.approx((3 * right + wrong) / 4, rel=1e-5)
+
+
+def test_divergence_from_a_target() -> None:
+    p, q = np.array([0.5, 0.25, 0.25]), np.array([0.2, 0.2, 0.6])
+    batch = Batch(
+        torch.zeros(1, 1), torch.zeros(1, 1).long(), torch.tensor(np.log(p)).view(1, 1, 3)
+    )
+    loss = loss_of(torch.tensor(np.log(q)).view(1, 1, 3), batch)
+    assert loss.item() == pytest.approx((p * np.log(p / q)).sum(), rel=1e-5)
+
+
+def test_batches_ahead_are_those_of_the_stream() -> None:
+    stream, _ = make_run("addition", ADDITION).task.split(seed=0, train=0, test=1)
+    ahead = Ahead(stream, range(3, 20), 4, pin=False)
+    for step, batch in enumerate(ahead, 3):
+        assert torch.equal(batch.tokens, batch_of(stream.batch(step, 4)).tokens)
+    assert step == 19
+    ahead.close()
+
+
+def test_an_error_in_the_data_reaches_the_loop() -> None:
+    class Broken:
+        def batch(self, step: int, size: int) -> Examples:
+            raise OSError("the disk is gone")
+
+    ahead = Ahead(Broken(), range(5), 4, pin=False)
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(iter(ahead))
+    ahead.close()

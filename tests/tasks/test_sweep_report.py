@@ -1,0 +1,42 @@
+"""The report of a sweep against figures worked out by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mixit_titan.tasks.sweep_report import write_report
+
+
+def row(variant: str, pairs: str, seed: int, accuracy: float) -> dict:
+    return {
+        "folder": f"{variant}{pairs}{seed}",
+        "variant": variant,
+        "seed": seed,
+        "axes": {"pairs": pairs},
+        "accuracy": accuracy,
+        "exact": accuracy,
+        "loss": 1.0,
+        "trainable_params": 1000,
+        "steps": 5,
+        "seconds": 1.0,
+    }
+
+
+def test_mean_spread_and_best(tmp_path: Path) -> None:
+    rows = [row("mixit", "4", seed, a) for seed, a in enumerate((0.2, 0.4, 0.6))]
+    rows += [row("mixit", "8", seed, a) for seed, a in enumerate((0.1, 0.1, 0.1))]
+    rows += [row("standard", "4", 0, 1.0)]
+    write_report("retrieval", ["pairs"], rows, tmp_path, Console(quiet=True))
+    found = json.loads((tmp_path / "sweep.json").read_text())
+    four, eight, standard = found["groups"]
+    assert four["accuracy"]["mean"] == pytest.approx(0.4)
+    assert four["accuracy"]["std"] == pytest.approx(0.2)
+    assert (four["accuracy"]["min"], four["accuracy"]["max"], four["seeds"]) == (0.2, 0.6, 3)
+    assert eight["accuracy"]["std"] < 1e-12 and standard["seeds"] == 1
+    assert found["best"] == {"mixit": {"pairs": "4"}, "standard": {"pairs": "4"}}
+    table = (tmp_path / "sweep.md").read_text().splitlines()
+    assert table[2].startswith("| mixit | 4 | 40.00 ± 20.00% * |")
+    assert table[3].startswith("| mixit | 8 | 10.00 ± 0.00% |")
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
