@@ -116,10 +116,17 @@ def demo(arguments: list[str]) -> None:
     run_demo(tyro.cli(DemoArguments, prog="mixit-titan demo", args=arguments))
 
 
+def bench(arguments: list[str]) -> None:
+    from mixit_titan.bench.command import BenchArguments, run_bench
+
+    run_bench(tyro.cli(BenchArguments, prog="mixit-titan bench", args=arguments))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
     "demo": demo,
+    "bench": bench,
 }
 
 
@@ -128,7 +135,8 @@ def _usage() -> str:
         "usage: mixit-titan COMMAND ...\n\n"
         "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
         "  params              parameters, FLOPs and memory of a model\n"
-        "  demo                train all five variants on this machine and compare them\n\n"
+        "  demo                train all five variants on this machine and compare them\n"
+        "  bench               throughput of the variants, and how far each is from its limit\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 

@@ -5,6 +5,7 @@ eager and in compiled code alike; what a library takes for itself (MKL, oneDNN) 
 """
 
 import gc
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -45,6 +46,7 @@ def _on_gpu(build: Callable[[], Steps]) -> Peak:
 
 
 def _on_cpu(build: Callable[[], Steps]) -> Peak:
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints that it starts and stops
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         steps = build()
         steps.step(WallClock())

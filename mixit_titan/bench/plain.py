@@ -27,9 +27,7 @@ class PlainAttention(nn.Module):
             for linear in (self.wq, self.wk, self.wv)
         )
         q, k = _rotate(q, cos, sin), _rotate(k, cos, sin)
-        out_BNLH = F.scaled_dot_product_attention(
-            q, k, v, is_causal=True, enable_gqa=self.grouped
-        )
+        out_BNLH = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.grouped)
         return self.wo(out_BNLH.transpose(1, 2).flatten(2))
 
 

@@ -41,7 +41,7 @@ class Steps:
     """Training steps of one model, on random tokens."""
 
     def __init__(self, variant: str, point: Point, dims: ParallelDims | None = None) -> None:
-        """`dims`: shard the model over the ranks by FSDP2, as the trainer does. Else it is whole."""
+        """`dims`: shard the model over the ranks by FSDP2, as the trainer does; None: whole."""
         self.variant, self.point = variant, point
         self.device = utils.get_local_device()
         self.generator = torch.Generator().manual_seed(torch.distributed.get_rank() if dims else 0)

@@ -17,8 +17,11 @@ from torch import nn
 from torchtitan.components.checkpointer.utils import canonical_fqn
 from torchtitan.models.common import Linear
 
+from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import part_of
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.variants import VARIANTS, Variant
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 
@@ -84,6 +87,17 @@ def count(config: MixitLlama.Config, model: nn.Module, seq_len: int) -> Counts:
         elements = 0
     saved = sum(value.numel() for value in model.state_dict().values())
     return Counts(sizes[True], sizes[False], saved, elements, forward, backward)
+
+
+def flops_per_token(shape: Shape, variant: Variant) -> int:
+    """Of a training step at the shape's full length."""
+    config = llama_config(shape, variant, attention="sdpa")
+    return count(config, meta_model(config), shape.seq_len).flops_per_token
+
+
+def speed_limit(shape: Shape, variant: Variant) -> float:
+    """How many times faster than `standard` the arithmetic lets a variant be."""
+    return flops_per_token(shape, VARIANTS["standard"]) / flops_per_token(shape, variant)
 
 
 def memory_per_rank(counts: Counts, *, ranks: int, mixing_dtype: str) -> Memory:
