@@ -16,7 +16,7 @@ from mixit_titan.bench.compare import compare, comparison_table
 from mixit_titan.bench.limits import limits, limits_markdown
 from mixit_titan.bench.pictures import draw_point
 from mixit_titan.bench.ranks import run_point_on_ranks
-from mixit_titan.bench.report import remarks, table
+from mixit_titan.bench.report import ranks_table, remarks, table
 from mixit_titan.bench.run import run_point
 from mixit_titan.bench.scan import AXES, scan, write_scan
 from mixit_titan.bench.settings import Point
@@ -191,6 +191,8 @@ def _one(args: BenchArguments, point: Point, ranks: int, console: Console) -> No
 
 def _show(found: dict[str, Any], console: Console) -> None:
     console.print(table(found))
+    if found["settings"]["ranks"] > 1:
+        console.print(ranks_table(found))
     for remark in remarks(found):
         console.print(remark)
 

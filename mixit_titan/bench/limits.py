@@ -1,13 +1,13 @@
 """What the arithmetic allows on a known GPU: computed from the models, nothing is measured."""
 
-import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from torchtitan.tools import utils
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.model.accounting import count, flops_per_token, meta_model
+from mixit_titan.model.accounting import count, meta_model
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.model.variants import VARIANTS
@@ -17,7 +17,7 @@ SHIPPED = ("paper", "160m", "410m", "1b", "3b", "8b")
 """The flavours that there are training configs for, beside the debug one."""
 
 
-def limits(device: str) -> dict[str, Any]:
+def limits(device: str, flavors: Sequence[str] = SHIPPED) -> dict[str, Any]:
     """Of each flavour and length: tokens/s of `standard` at the device's peak, the limit of each
     variant over it, and the size of the mixing matrices in bfloat16 if they are kept."""
     peak = utils.get_peak_flops(device)
@@ -25,27 +25,28 @@ def limits(device: str) -> dict[str, Any]:
         raise ConfigError(
             f"--limits names {device!r}, whose peak nobody has told torchtitan: try H100 or A100"
         )
-    rows = []
-    for flavor in SHIPPED:
-        for length in LENGTHS:
-            shape = dataclasses.replace(FLAVORS[flavor], seq_len=length)
-            flops = {name: flops_per_token(shape, variant) for name, variant in VARIANTS.items()}
-            mixing = llama_config(shape, VARIANTS["mixit"])
-            elements = count(mixing, meta_model(mixing), length).mixing_elements
-            rows.append(
-                {
-                    "flavor": flavor,
-                    "seq_len": length,
-                    "standard_tokens_per_s_at_peak": peak / flops["standard"],
-                    "limit": {
-                        name: flops["standard"] / f
-                        for name, f in flops.items()
-                        if name != "standard"
-                    },
-                    "mixing_matrices_bytes": 2 * elements,
-                }
-            )
+    rows = [row for flavor in flavors for row in _rows(flavor, peak)]
     return {"computed": True, "measured": False, "device": device, "peak_flops": peak, "rows": rows}
+
+
+def _rows(flavor: str, peak: float) -> list[dict[str, Any]]:
+    configs = [llama_config(FLAVORS[flavor], v, attention="sdpa") for v in VARIANTS.values()]
+    models = [(config, meta_model(config)) for config in configs]
+    rows = []
+    for length in LENGTHS:
+        counts = [count(config, model, length) for config, model in models]
+        flops = dict(zip(VARIANTS, (c.flops_per_token for c in counts), strict=True))
+        elements = max(c.mixing_elements for c in counts)  # at the flavour's own length
+        rows.append(
+            {
+                "flavor": flavor,
+                "seq_len": length,
+                "standard_tokens_per_s_at_peak": peak / flops["standard"],
+                "limit": {v: flops["standard"] / f for v, f in flops.items() if v != "standard"},
+                "mixing_matrices_bytes": 2 * elements * length**2 // FLAVORS[flavor].seq_len ** 2,
+            }
+        )
+    return rows
 
 
 COLUMNS = (

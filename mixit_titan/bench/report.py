@@ -54,11 +54,32 @@ def _cells(row: dict[str, Any], gpu_peak_known: bool) -> list[str]:
     ]
 
 
+def ranks_table(found: dict[str, Any]) -> Table:
+    """What only many ranks have."""
+    shown = Table(title="each rank, and what it receives from the others in a step")
+    columns = ["variant", "tokens/s of each rank", "of one alone", "efficiency", "weights"]
+    for n, column in enumerate([*columns, "gradients"]):
+        shown.add_column(column, justify="left" if n == 0 else "right", no_wrap=True)
+    for row in found["variants"]:
+        speeds = row["tokens_per_s_per_rank"]
+        moved = row["communicated_bytes_per_step"]
+        alone = ["", ""]
+        if "tokens_per_s_alone" in row:
+            alone = [f"{row['tokens_per_s_alone']:,.0f}", f"{row['scaling_efficiency']:.1%}"]
+        shown.add_row(
+            row["variant"],
+            f"{min(speeds):,.0f} to {max(speeds):,.0f}",
+            *alone,
+            *(f"{moved[kind] / 2**20:,.1f} MiB" for kind in ("weights", "gradients")),
+        )
+    return shown
+
+
 def remarks(found: dict[str, Any]) -> list[str]:
     """What a reader must know beside the table."""
     said = []
-    compiling = [f"{r['variant']} {r['compile_seconds']:.1f} s" for r in found["variants"]]
     if found["settings"]["compile"]:
+        compiling = [f"{r['variant']} {r['compile_seconds']:.1f} s" for r in found["variants"]]
         said.append(f"compilation, not in the times: {', '.join(compiling)}")
     if "standard_to_plain" in found:
         ratio = found["standard_to_plain"]

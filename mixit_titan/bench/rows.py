@@ -36,7 +36,7 @@ def rows(
             **_cpu(times["standard"], taken),
             "peak_memory_bytes": peaks[name].accumulating,
             "peak_memory_one_batch_bytes": peaks[name].one_batch,
-            "compile_seconds": taken.compile,
+            "compile_seconds": taken.compile if point.compile else None,
             "round_seconds": taken.steps,
         }
         for name, taken in times.items()
