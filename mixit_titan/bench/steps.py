@@ -42,7 +42,7 @@ class Steps:
 
     def __init__(self, variant: str, point: Point, dims: ParallelDims | None = None) -> None:
         """`dims`: shard the model over the ranks by FSDP2, as the trainer does; None: whole."""
-        self.variant, self.point = variant, point
+        self.variant, self.point, self.sharded = variant, point, dims is not None
         self.device = utils.get_local_device()
         self.generator = torch.Generator().manual_seed(torch.distributed.get_rank() if dims else 0)
         ranks = dims.world_size if dims else 1

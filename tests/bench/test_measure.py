@@ -88,13 +88,12 @@ def test_ranks_with_different_clocks_take_the_same_steps(time: FakeTime) -> None
         said.append(decision)
         return decision
 
-    steady = {name: FakeModel(name, time, [1.0], first := []) for name in "ab"}
-    measure(steady, 3, agree=tell)
-    heard = iter(said)
-    wild = {name: FakeModel(name, time, [2.0**n for n in range(20)], []) for name in "ab"}
+    first: list[str] = []
     second: list[str] = []
-    for model in wild.values():
-        model.log = second
+    measure({name: FakeModel(name, time, [1.0], first) for name in "ab"}, 3, agree=tell)
+    heard = iter(said)
+    growing = [2.0**n for n in range(20)]
+    wild = {name: FakeModel(name, time, growing.copy(), second) for name in "ab"}
     measure(wild, 3, agree=lambda decision: next(heard))
     assert second == first and next(heard, None) is None
 

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from mixit_titan.bench.run import run_point
+from mixit_titan.atomic import write_text
+from mixit_titan.bench.measure import Times
+from mixit_titan.bench.memory import Peak
+from mixit_titan.bench.run import result
 from mixit_titan.bench.scan import point_name, scan, write_scan
 from mixit_titan.bench.settings import Point
-from mixit_titan.bench.steps import Steps
+from mixit_titan.bench.steps import PHASES, Steps
 
 VARIANTS = ("standard", "mixit")
+ROUNDS = 8
 
 
 def lengths(point: Point, *values: int, **settings: str) -> list[Point]:
@@ -20,7 +24,7 @@ def lengths(point: Point, *values: int, **settings: str) -> list[Point]:
 
 
 class Runner:
-    """Measures in this process, and stops as if by Ctrl-C before measuring `stop_at`."""
+    """Writes a point as if it had been measured; stops as by Ctrl-C before that of `stop_at`."""
 
     def __init__(self, stop_at: int | None = None) -> None:
         self.measured: list[int] = []
@@ -30,13 +34,15 @@ class Runner:
         if point.shape.seq_len == self.stop_at:
             raise KeyboardInterrupt
         self.measured.append(point.shape.seq_len)
-        place.mkdir(parents=True)
-        (place / "bench.json").write_text(json.dumps(run_point(point, VARIANTS, 2)))
+        taken = Times(phases=[dict.fromkeys(PHASES, 0.25)] * ROUNDS, cpu=[1.0] * ROUNDS)
+        peak = Peak(accumulating=1, one_batch=1)
+        found = result(point, dict.fromkeys(VARIANTS, taken), dict.fromkeys(VARIANTS, peak))
+        write_text(place / "bench.json", json.dumps(found))
 
 
 def test_an_interrupted_scan_goes_on_where_it_was(point: Point, tmp_path: Path) -> None:
     points = lengths(point, 4, 8, 16)
-    arguments = (VARIANTS, 2, 1, tmp_path)
+    arguments = (VARIANTS, ROUNDS, 1, tmp_path)
     with pytest.raises(KeyboardInterrupt):
         scan(points, *arguments, first := Runner(stop_at=16), lambda text: None)
     assert first.measured == [4, 8]
@@ -54,22 +60,10 @@ def test_a_point_of_other_settings_or_cut_off_is_measured_again(
 ) -> None:
     points = lengths(point, 4, 8)
 
-    def run(point: Point, place: Path) -> None:
-        measured.append(point.shape.seq_len)
-        place.mkdir(parents=True, exist_ok=True)
-        settings = {**point.as_json(), "rounds": 8, "ranks": 1}
-        from mixit_titan.bench.environment import environment
-
-        row = [{"variant": variant} for variant in VARIANTS]
-        saved = {"settings": settings, "environment": environment(), "variants": row}
-        (place / "bench.json").write_text(json.dumps(saved))
-
     def again(points: list[Point], variants: tuple[str, ...] = VARIANTS) -> list[int]:
-        measured.clear()
-        scan(points, variants, 8, 1, tmp_path, run, lambda text: None)
-        return list(measured)
+        scan(points, variants, ROUNDS, 1, tmp_path, runner := Runner(), lambda text: None)
+        return runner.measured
 
-    measured: list[int] = []
     assert again(points) == [4, 8]
     assert again(points) == []
     (tmp_path / "points" / "seq_len-8" / "bench.json").write_text('{"settings": {"batch"')

@@ -49,7 +49,7 @@ def test_no_weight_gradient_is_computed_for_what_is_frozen(variant: str, point: 
     assert matrices == matrix_flops(variant, point) + head
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ["frozen_qk", "frozen_mlp", "random"])
 def test_nor_in_compiled_graphs(variant: str, point: Point) -> None:
     """The graphs that torch.compile makes, run as they are, without generating code."""
     done = []
