@@ -16,7 +16,7 @@ from mixit_titan.bench.compare import compare, comparison_table
 from mixit_titan.bench.limits import limits, limits_markdown
 from mixit_titan.bench.pictures import draw_point
 from mixit_titan.bench.ranks import run_point_on_ranks
-from mixit_titan.bench.report import ranks_table, remarks, table
+from mixit_titan.bench.report import remarks, tables
 from mixit_titan.bench.run import run_point
 from mixit_titan.bench.scan import AXES, scan, write_scan
 from mixit_titan.bench.settings import Point
@@ -78,7 +78,7 @@ class BenchArguments:
 
 
 def run_bench(args: BenchArguments) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     if args.compare is not None:
         _compare(args, console)
     elif args.limits is not None:
@@ -190,25 +190,29 @@ def _one(args: BenchArguments, point: Point, ranks: int, console: Console) -> No
 
 
 def _show(found: dict[str, Any], console: Console) -> None:
-    console.print(table(found))
-    if found["settings"]["ranks"] > 1:
-        console.print(ranks_table(found))
+    for table in tables(found):
+        console.print(table)
     for remark in remarks(found):
         console.print(remark)
 
 
 def _scan(args: BenchArguments, points: list[Point], nproc: int, console: Console) -> None:
     def run(point: Point, place: Path) -> None:
-        command = [sys.executable, "-m", "mixit_titan", "bench", *_arguments(args, point, place)]
-        done = subprocess.run([*command, "--nproc", str(nproc)], stdout=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            raise ConfigError(f"measuring {place.name} ended with code {done.returncode}")
+        code = _start([*_arguments(args, point, place), "--nproc", str(nproc)])
+        if code != 0:
+            sys.exit(code)  # it has said why
 
     found = scan(points, args.variants, args.rounds, nproc, args.out, run, console.print)
     write_scan(found, args.out)
     for point in found["points"]:
         _show(point, console)
     console.print(f"wrote {args.out / 'bench.json'} and {args.out / 'bench.png'}")
+
+
+def _start(arguments: list[str]) -> int:
+    """A benchmark in a process of its own; returns its exit code. What it prints comes later."""
+    command = [sys.executable, "-m", "mixit_titan", "bench", *arguments]
+    return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
 
 
 def _compare(args: BenchArguments, console: Console) -> None:

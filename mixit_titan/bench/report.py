@@ -1,7 +1,8 @@
-"""The table on the screen."""
+"""The tables on the screen."""
 
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from mixit_titan.bench.steps import PHASES
@@ -23,56 +24,67 @@ def title(settings: dict[str, Any]) -> str:
     )
 
 
-def table(found: dict[str, Any]) -> Table:
-    gpu_peak_known = any(row["mfu"] is not None for row in found["variants"])
-    columns = ["variant", "tokens/s", "quartiles", "samples/s", *PHASES, "peak memory", "TFLOPS"]
-    columns += ["MFU"] if gpu_peak_known else []
-    columns += ["to standard", "95%", "limit", "of limit"]
-    shown = Table(title=title(found["settings"]))
+def tables(found: dict[str, Any]) -> list[Table]:
+    """Speed beside its limit; where the time and the memory go; and what only many ranks have."""
+    shown = [_speed(found), _steps(found)]
+    return [*shown, _ranks(found)] if found["settings"]["ranks"] > 1 else shown
+
+
+def _table(heading: str, *columns: str) -> Table:
+    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD)
     for n, column in enumerate(columns):
-        shown.add_column(column, justify="left" if n == 0 else "right", no_wrap=True)
+        table.add_column(column, justify="left" if n == 0 else "right", no_wrap=True)
+    return table
+
+
+def _speed(found: dict[str, Any]) -> Table:
+    columns = ("variant", "tokens/s", "quartiles", "to standard", "95%", "limit", "of limit")
+    table = _table(title(found["settings"]), *columns)
     for row in found["variants"]:
-        shown.add_row(*_cells(row, gpu_peak_known))
-    return shown
+        table.add_row(
+            row["variant"],
+            f"{row['tokens_per_s']:,.0f}",
+            "{:,.0f} to {:,.0f}".format(*row["tokens_per_s_quartiles"]),
+            f"{row['ratio']:.3f}x",
+            "{:.3f} to {:.3f}".format(*row["ratio_interval"]),
+            f"{row['limit']:.3f}x",
+            f"{row['share_of_limit']:.1%}",
+        )
+    return table
 
 
-def _cells(row: dict[str, Any], gpu_peak_known: bool) -> list[str]:
-    low, high = row["tokens_per_s_quartiles"]
-    return [
-        row["variant"],
-        f"{row['tokens_per_s']:,.0f}",
-        f"{low:,.0f} to {high:,.0f}",
-        f"{row['samples_per_s']:,.2f}",
-        *(f"{row['phase_seconds'][phase]:.3f} s" for phase in PHASES),
-        f"{row['peak_memory_bytes'] / 2**20:,.0f} MiB",
-        f"{row['tflops_per_rank']:.3f}",
-        *([f"{row['mfu']:.1%}"] if gpu_peak_known else []),
-        f"{row['ratio']:.3f}x",
-        "{:.3f} to {:.3f}".format(*row["ratio_interval"]),
-        f"{row['limit']:.3f}x",
-        f"{row['share_of_limit']:.1%}",
-    ]
-
-
-def ranks_table(found: dict[str, Any]) -> Table:
-    """What only many ranks have."""
-    shown = Table(title="each rank, and what it receives from the others in a step")
-    columns = ["variant", "tokens/s of each rank", "of one alone", "efficiency", "weights"]
-    for n, column in enumerate([*columns, "gradients"]):
-        shown.add_column(column, justify="left" if n == 0 else "right", no_wrap=True)
+def _steps(found: dict[str, Any]) -> Table:
+    heading = "seconds of a step, and the peak of its memory"
+    known = any(row["mfu"] is not None for row in found["variants"])
+    last = ["MiB", "samples/s", "TFLOPS", *(["MFU"] if known else [])]
+    table = _table(heading, "variant", *PHASES, *last)
     for row in found["variants"]:
-        speeds = row["tokens_per_s_per_rank"]
-        moved = row["communicated_bytes_per_step"]
+        table.add_row(
+            row["variant"],
+            *(f"{row['phase_seconds'][phase]:.4f}" for phase in PHASES),
+            f"{row['peak_memory_bytes'] / 2**20:,.1f}",
+            f"{row['samples_per_s']:,.2f}",
+            f"{row['tflops_per_rank']:.3f}",
+            *([f"{row['mfu']:.1%}"] if known else []),
+        )
+    return table
+
+
+def _ranks(found: dict[str, Any]) -> Table:
+    columns = ["variant", "tokens/s of each", "of one alone", "efficiency", "weights", "gradients"]
+    table = _table("each rank, and what it receives from the others in a step", *columns)
+    for row in found["variants"]:
+        speeds, moved = row["tokens_per_s_per_rank"], row["communicated_bytes_per_step"]
         alone = ["", ""]
         if "tokens_per_s_alone" in row:
             alone = [f"{row['tokens_per_s_alone']:,.0f}", f"{row['scaling_efficiency']:.1%}"]
-        shown.add_row(
+        table.add_row(
             row["variant"],
             f"{min(speeds):,.0f} to {max(speeds):,.0f}",
             *alone,
-            *(f"{moved[kind] / 2**20:,.1f} MiB" for kind in ("weights", "gradients")),
+            *(f"{moved[kind] / 2**20:,.2f} MiB" for kind in ("weights", "gradients")),
         )
-    return shown
+    return table
 
 
 def remarks(found: dict[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """`mixit-titan bench` as a user types it, in this process."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -125,8 +126,8 @@ def test_a_scan_starts_a_process_a_point(
     """Each process gets a whole command line of one point; here it is not run, but answered."""
     commands = []
 
-    def answer(command: list[str], **options: object) -> object:
-        words = dict(zip(command, command[1:], strict=False))
+    def answer(arguments: list[str]) -> int:
+        words = dict(itertools.pairwise(arguments))
         commands.append({key: words[key] for key in ("--seq-len", "--compile", "--hidden")})
         found = json.loads((measured / "bench.json").read_text())
         found["settings"]["shape"]["seq_len"] = int(words["--seq-len"])
@@ -135,9 +136,9 @@ def test_a_scan_starts_a_process_a_point(
             row["compile_seconds"] = 1.0
         Path(words["--out"]).mkdir(parents=True)
         (Path(words["--out"]) / "bench.json").write_text(json.dumps(found))
-        return type("Done", (), {"returncode": 0})
+        return 0
 
-    monkeypatch.setattr("mixit_titan.bench.command.subprocess.run", answer)
+    monkeypatch.setattr("mixit_titan.bench.command._start", answer)
     arguments = [*SHAPE.replace("16", "8,16").split(), "--compile", "off,on"]
     arguments += ["--variants", "mixit", "plain", "frozen_mlp", "--out", str(tmp_path)]
     call(monkeypatch, *arguments)
@@ -148,6 +149,5 @@ def test_a_scan_starts_a_process_a_point(
     ]
     assert len(json.loads((tmp_path / "bench.json").read_text())["points"]) == 4
     assert (tmp_path / "bench.png").stat().st_size > 0
-    commands.clear()
-    monkeypatch.setattr("mixit_titan.bench.command.subprocess.run", lambda *a, **o: 1 / 0)
     call(monkeypatch, *arguments)  # all points are there: nothing is measured again
+    assert len(commands) == 4
