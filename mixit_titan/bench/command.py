@@ -57,6 +57,8 @@ class BenchArguments:
     """on, off or both."""
     ac: str = "none"
     """Activation checkpointing: none, selective, full."""
+    frozen: str = "sharded"
+    """With many ranks: frozen weights are sharded, or resident (whole on each rank)."""
     rounds: int = LEAST_ROUNDS
     """Timed rounds, after the warm-up. Each is one step of every variant."""
     nproc: int = 1
@@ -137,7 +139,7 @@ def _points(args: BenchArguments) -> list[Point]:
         shape = dataclasses.replace(
             base, seq_len=at.pop("seq_len"), width=at.pop("width"), hidden=hidden, **given
         )
-        points.append(Point(shape=shape, **at))
+        points.append(Point(shape=shape, frozen=args.frozen, **at))
     return points
 
 
@@ -166,6 +168,7 @@ def _arguments(args: BenchArguments, point: Point, out: Path) -> list[str]:
         words += [f"--{key.replace('_', '-')}", str(getattr(shape, key))]
     words += ["--batch", str(point.batch), "--dtype", point.dtype, "--ac", point.ac]
     words += ["--compile", "on" if point.compile else "off", "--rounds", str(args.rounds)]
+    words += ["--frozen", point.frozen]
     words += ["--alone" if args.alone else "--no-alone", "--out", str(out)]
     return [*words, *(["--profile"] if args.profile else [])]
 

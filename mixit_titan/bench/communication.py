@@ -2,8 +2,8 @@
 
 Each rank receives from the others what it lacks of each weight, (N-1)/N of it: once for the forward
 pass, and once more for the backward pass unless the weight was kept. And it receives the others'
-parts of the gradient of its own shard, (N-1)/N of the gradients of what is trained. A mixing matrix
-is no weight: each rank computes it.
+parts of the gradient of its own shard, (N-1)/N of the gradients of what is trained. Frozen weights
+that are resident do not move at all. A mixing matrix is no weight: each rank computes it.
 """
 
 from mixit_titan.bench.settings import Point
@@ -23,8 +23,10 @@ def bytes_per_step(variant: str, point: Point, ranks: int) -> dict[str, int]:
     weights = gradients = 0
     for name, param in meta_model(config).named_parameters():
         part = part_of(name)
-        weights += param.numel() * _SIZE[point.dtype] * _gathers(name, config)
-        if part not in config.variant.frozen:
+        trained = part not in config.variant.frozen
+        if trained or point.frozen == "sharded":
+            weights += param.numel() * _SIZE[point.dtype] * _gathers(name, config)
+        if trained:
             gradients += param.numel() * _GRADIENT
     weights, gradients = (size * (ranks - 1) // ranks for size in (weights, gradients))
     return {"weights": weights, "gradients": gradients, "total": weights + gradients}

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.model.frozen_storage import FrozenStorage
 from mixit_titan.model.shapes import Shape
 
 Dtype = Literal["float32", "bfloat16"]
@@ -21,13 +22,16 @@ class Point:
     compile: bool = False
     ac: str = "none"
     """Activation checkpointing."""
+    frozen: str = "sharded"
+    """How FSDP2 keeps frozen weights, with many ranks."""
 
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise ConfigError(f"--batch is {self.batch}: it must be at least 1")
-        for option, choices in (("dtype", get_args(Dtype)), ("ac", get_args(Checkpointing))):
-            if getattr(self, option) not in choices:
-                raise unknown(f"--{option}", getattr(self, option), choices)
+        allowed = {"dtype": Dtype, "ac": Checkpointing, "frozen": FrozenStorage}
+        for option, choices in allowed.items():
+            if getattr(self, option) not in get_args(choices):
+                raise unknown(f"--{option}", getattr(self, option), get_args(choices))
 
     @property
     def tokens(self) -> int:

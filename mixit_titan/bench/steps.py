@@ -1,6 +1,8 @@
 """A model with its optimizer, and a training step of it, split into its phases."""
 
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,6 +23,7 @@ from mixit_titan.bench.plain import PlainLlama
 from mixit_titan.bench.settings import Point
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
+from mixit_titan.model.initialization import Normal
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.parallelize import parallelize
 from mixit_titan.model.variants import find_variant
@@ -107,6 +110,7 @@ def _plain_loss(logits_BLV: torch.Tensor, labels_BL: torch.Tensor) -> torch.Tens
 
 def model_config(variant: str, point: Point) -> MixitLlama.Config:
     config = llama_config(point.shape, find_variant(variant), attention="sdpa")
+    config.frozen_storage = point.frozen
     if config.variant.mixer == "mixing":
         for layer in config.layers:
             layer.attention.inner_attention.dtype = point.dtype
@@ -115,8 +119,24 @@ def model_config(variant: str, point: Point) -> MixitLlama.Config:
 
 def _meta(variant: str, point: Point) -> nn.Module:
     dist_utils.set_spmd_backend("partial_dtensor")
+    config = model_config(variant, point)
+    _start_anywhere(config)
     with torch.device("meta"):
-        return model_config(variant, point).build()
+        return config.build()
+
+
+def _start_anywhere(config: object) -> None:
+    """Draw the initial weights from torch's generator. Their values do not change the speed, and
+    our own draws, the same for any sharding, would take most of the benchmark's time."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name == "param_init" and value:
+            draws = {k: v for k, v in value.items() if isinstance(v, Normal)}
+            normal = {k: functools.partial(nn.init.normal_, std=v.std) for k, v in draws.items()}
+            config.param_init = {**value, **normal}
+        for part in value if isinstance(value, list) else [value]:
+            if dataclasses.is_dataclass(part):
+                _start_anywhere(part)
 
 
 def _checkpointing(point: Point) -> SelectiveAC.Config | FullAC.Config | None:

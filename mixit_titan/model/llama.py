@@ -21,6 +21,7 @@ from torchtitan.models.llama3.sharding import set_llama3_sharding_config
 from torchtitan.protocols.module import Module
 
 from mixit_titan.kernels.mixing import MatrixSpec, causal_mix, mixing_matrix
+from mixit_titan.model.frozen_storage import FrozenStorage
 from mixit_titan.model.initialization import name_parameters
 from mixit_titan.model.limits import check_limits, too_long
 from mixit_titan.model.recipes import Recipe
@@ -180,6 +181,8 @@ class MixitLlama(Decoder):
         """Seed of the mixing matrices."""
         init_seed: int = 0
         """Seed of the initial weights; the trainer sets it from debug.seed."""
+        frozen_storage: FrozenStorage = "sharded"
+        """How FSDP2 keeps frozen weights: see [fsdp] of a run."""
 
         @property
         def max_seq_len(self) -> int:
