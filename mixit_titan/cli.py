@@ -87,7 +87,7 @@ def params(arguments: list[str]) -> None:
         config,
         seq_len=shape.seq_len,
         ranks=args.ranks,
-        mixing_dtype=args.mixing_dtype,
+        dtype=args.dtype,
     )
     counts = {"flavor": args.flavor, **counts}
     print(json.dumps(counts) if args.json else _params_text(counts))
@@ -104,8 +104,8 @@ class ParamsArguments:
     flavor: Annotated[str, tyro.conf.arg(help=", ".join(FLAVORS))] = "debug"
     ranks: int = 1
     """Ranks that share the memory by FSDP2."""
-    mixing_dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """What the mixing matrices are kept in."""
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """What the products are computed in: frozen weights and mixing matrices are kept in it."""
     json: bool = False
     """One line of JSON instead of a table."""
 

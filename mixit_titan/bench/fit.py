@@ -39,7 +39,7 @@ def least_memory(point: Point, variants: Sequence[str], ranks: int) -> int:
     for variant in variants:
         config = model_config("standard" if variant == PLAIN else variant, point)
         counts = count(config, meta_model(config), point.shape.seq_len)
-        state += memory_per_rank(counts, ranks=ranks, mixing_dtype=point.dtype).total
+        state += memory_per_rank(counts, ranks=ranks, dtype=point.dtype).total
     shape, size = point.shape, 4 if point.dtype == "float32" else 2
     return state + point.tokens * size * (shape.vocab + shape.layers * shape.width)
 

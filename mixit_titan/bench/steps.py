@@ -153,6 +153,10 @@ def _whole(variant: str, point: Point) -> nn.Module:
         alone = ParallelDims.from_config(ParallelismConfig(), 1)
         apply_compile(model, compile_config=CompileConfig(enable=True), parallel_dims=alone)
     freeze(model, model.config.variant)
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and not module.weight.requires_grad:
+            # Autocast keeps its cast of a trained weight, but casts a frozen one at every use.
+            module.weight.data = module.weight.data.to(TORCH_DTYPE_MAP[point.dtype])
     return model
 
 

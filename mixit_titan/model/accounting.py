@@ -32,6 +32,8 @@ class Counts:
     frozen: int
     saved: int
     """Elements in a checkpoint: a tied weight is there under both of its names."""
+    saved_frozen: int
+    """How many of them are frozen."""
     mixing_elements: int
     flops_forward: int
     flops_backward: int
@@ -85,8 +87,17 @@ def count(config: MixitLlama.Config, model: nn.Module, seq_len: int) -> Counts:
         forward += layers * 2 * m * n
         backward += layers * 4 * m * n
         elements = 0
-    saved = sum(value.numel() for value in model.state_dict().values())
-    return Counts(sizes[True], sizes[False], saved, elements, forward, backward)
+    saved = {canonical_fqn(name): value.numel() for name, value in model.state_dict().items()}
+    saved_frozen = sum(size for name, size in saved.items() if part_of(name) in frozen_parts)
+    return Counts(
+        trainable=sizes[True],
+        frozen=sizes[False],
+        saved=sum(saved.values()),
+        saved_frozen=saved_frozen,
+        mixing_elements=elements,
+        flops_forward=forward,
+        flops_backward=backward,
+    )
 
 
 def flops_per_token(shape: Shape, variant: Variant) -> int:
@@ -100,29 +111,28 @@ def speed_limit(shape: Shape, variant: Variant) -> float:
     return flops_per_token(shape, VARIANTS["standard"]) / flops_per_token(shape, variant)
 
 
-def memory_per_rank(counts: Counts, *, ranks: int, mixing_dtype: str) -> Memory:
-    """FSDP2 over `ranks`: float32 weights, gradients and the two moments of AdamW are sharded; a
-    mixing matrix is whole on each rank."""
+def memory_per_rank(counts: Counts, *, ranks: int, dtype: str) -> Memory:
+    """FSDP2 over `ranks`: trained weights, their gradients and the two moments of AdamW are sharded
+    in float32, frozen weights in `dtype`; mixing matrices in `dtype` are whole on each rank."""
     share = -(-counts.trainable // ranks)
     return Memory(
-        weights=4 * (share + -(-counts.frozen // ranks)),
+        weights=4 * share + _BYTES[dtype] * -(-counts.frozen // ranks),
         gradients=4 * share,
         optimizer=8 * share,
-        mixing=counts.mixing_elements * _BYTES[mixing_dtype],
+        mixing=counts.mixing_elements * _BYTES[dtype],
     )
 
 
-def checkpoint_bytes(counts: Counts) -> int:
-    """A full checkpoint: weights, and two moments for what is trained, in float32."""
-    return 4 * counts.saved + 8 * counts.trainable
+def checkpoint_bytes(counts: Counts, dtype: str) -> int:
+    """A full checkpoint: weights as they are kept, and two moments for what is trained."""
+    trained = counts.saved - counts.saved_frozen
+    return 4 * trained + _BYTES[dtype] * counts.saved_frozen + 8 * counts.trainable
 
 
-def report(
-    config: MixitLlama.Config, *, seq_len: int, ranks: int, mixing_dtype: str
-) -> dict[str, Any]:
+def report(config: MixitLlama.Config, *, seq_len: int, ranks: int, dtype: str) -> dict[str, Any]:
     """All of it, as `mixit-titan params --json` prints it."""
     counts = count(config, meta_model(config), seq_len)
-    memory = memory_per_rank(counts, ranks=ranks, mixing_dtype=mixing_dtype)
+    memory = memory_per_rank(counts, ranks=ranks, dtype=dtype)
     total = counts.trainable + counts.frozen
     return {
         "variant": config.variant.name,
@@ -136,7 +146,7 @@ def report(
             "backward": counts.flops_backward,
             "total": counts.flops_per_token,
         },
-        "checkpoint_bytes": checkpoint_bytes(counts),
+        "checkpoint_bytes": checkpoint_bytes(counts, dtype),
         "ranks": ranks,
         "memory_per_rank_bytes": {**asdict(memory), "total": memory.total},
     }

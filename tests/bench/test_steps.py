@@ -1,6 +1,7 @@
 """The steps train, and do no work for what is frozen."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,14 @@ def test_a_step_moves_what_is_trained_and_nothing_else(variant: str, point: Poin
     for name, param in steps.model.named_parameters():
         assert torch.equal(param, before[name]) != param.requires_grad, name
         assert param.grad is None
+
+
+def test_in_bfloat16_trained_weights_are_float32_and_frozen_matrices_are_not(point: Point) -> None:
+    steps = Steps("frozen_mlp", dataclasses.replace(point, dtype="bfloat16"))
+    steps.step(WallClock())
+    for name, param in steps.model.named_parameters():
+        expected = torch.bfloat16 if ".feed_forward." in name else torch.float32
+        assert param.dtype == expected, name
 
 
 def matrix_flops(variant: str, point: Point) -> int:

@@ -56,13 +56,17 @@ def test_flops_of_one_layer_term_by_term() -> None:
 
 def test_memory_is_that_of_what_trains() -> None:
     frozen = counts_of("frozen_mlp", FLAVORS["table4"])
-    memory = memory_per_rank(frozen, ranks=1, mixing_dtype="float32")
+    memory = memory_per_rank(frozen, ranks=1, dtype="float32")
     assert memory.weights == 4 * 790400
     assert memory.gradients == 4 * 394880
     assert memory.optimizer == 8 * 394880
-    assert checkpoint_bytes(frozen) == 4 * 790400 + 8 * 394880
+    assert checkpoint_bytes(frozen, "float32") == 4 * 790400 + 8 * 394880
+    # In bfloat16 what is frozen takes two bytes, in memory and in a checkpoint.
+    half = memory_per_rank(frozen, ranks=1, dtype="bfloat16")
+    assert half.weights == 4 * 394880 + 2 * 395520
+    assert checkpoint_bytes(frozen, "bfloat16") == 4 * 394880 + 2 * 395520 + 8 * 394880
     mixit = counts_of("mixit", FLAVORS["8b"])
-    half = memory_per_rank(mixit, ranks=64, mixing_dtype="bfloat16")
+    half = memory_per_rank(mixit, ranks=64, dtype="bfloat16")
     assert half.mixing == 2 * 32 * 32 * 2048**2  # whole on every rank
     assert half.optimizer == 8 * -(-mixit.trainable // 64)
 
