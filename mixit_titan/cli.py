@@ -94,7 +94,7 @@ def params(arguments: list[str]) -> None:
         config,
         seq_len=shape.seq_len,
         ranks=args.ranks,
-        mixing_dtype=args.mixing_dtype,
+        dtype=args.dtype,
     )
     counts = {"flavor": args.flavor, **counts}
     print(json.dumps(counts) if args.json else _params_text(counts))
@@ -111,8 +111,8 @@ class ParamsArguments:
     flavor: Annotated[str, tyro.conf.arg(help=", ".join(FLAVORS))] = "debug"
     ranks: int = 1
     """Ranks that share the memory by FSDP2."""
-    mixing_dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """What the mixing matrices are kept in."""
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """What the products are computed in: frozen weights and mixing matrices are kept in it."""
     json: bool = False
     """One line of JSON instead of a table."""
 
@@ -157,6 +157,12 @@ def sweep(arguments: list[str]) -> None:
     sweep_command(arguments)
 
 
+def bench(arguments: list[str]) -> None:
+    from mixit_titan.bench.command import BenchArguments, run_bench
+
+    run_bench(tyro.cli(BenchArguments, prog="mixit-titan bench", args=arguments))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
@@ -166,6 +172,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "demo": demo,
     "task": task,
     "sweep": sweep,
+    "bench": bench,
 }
 
 
@@ -179,7 +186,8 @@ def _usage() -> str:
         "  status [FOLDER]     where runs are\n"
         "  demo                train all five variants on this machine and compare them\n"
         "  task NAME           train and test a variant on one small task, or show its examples\n"
-        "  sweep TASK          a grid of settings, variants and seeds on one task\n\n"
+        "  sweep TASK          a grid of settings, variants and seeds on one task\n"
+        "  bench               throughput of the variants, and how far each is from its limit\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 

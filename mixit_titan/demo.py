@@ -130,9 +130,7 @@ def _summary(variant: str, args: DemoArguments) -> dict[str, Any]:
     training = [line for line in lines if "loss" in line]
     validation = [line for line in lines if "validation_loss" in line][-1]
     run = load_run(str(shipped_configs()[f"debug_{variant}"]), [], world_size=1)
-    counts = report(
-        run.model_spec.model, seq_len=run.training.seq_len, ranks=1, mixing_dtype="float32"
-    )
+    counts = report(run.model_spec.model, seq_len=run.training.seq_len, ranks=1, dtype="float32")
     return {
         "variant": variant,
         "steps": args.steps,

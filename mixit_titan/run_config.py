@@ -34,6 +34,7 @@ from mixit_titan.data.section import DataSection, prepared_data
 from mixit_titan.data.tokenizers import tokenizer_config
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.model.build import model_spec
+from mixit_titan.model.frozen_storage import FsdpSection
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recomputation import SelectiveRecomputation
 from mixit_titan.model.section import model_from_section
@@ -46,7 +47,17 @@ from mixit_titan.sections import apply_overrides, fill, read_toml
 
 _SECTIONS = [
     *("model", "data", "training", "optimizer", "lr_scheduler", "loss", "activation_checkpoint"),
-    *("compile", "parallelism", "checkpoint", "validator", "metrics", "profiler", "comm", "debug"),
+    *(
+        "compile",
+        "parallelism",
+        "fsdp",
+        "checkpoint",
+        "validator",
+        "metrics",
+        "profiler",
+        "comm",
+        "debug",
+    ),
 ]
 
 
@@ -141,6 +152,7 @@ def _build(table: dict[str, Any], path: str, where: str, on_gpus: bool) -> Train
     validator.last_step = metrics.last_step = training.steps
     debug = section(DebugConfig, "debug")
     model.init_seed = debug.seed
+    model.frozen_storage = section(FsdpSection, "fsdp").frozen
     settings = {
         "model_spec": model_spec(flavor, model),
         "dump_folder": run.dump_folder or _dump_folder(path, model),

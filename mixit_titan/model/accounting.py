@@ -17,8 +17,11 @@ from torch import nn
 from torchtitan.components.checkpointer.utils import canonical_fqn
 from torchtitan.models.common import Linear
 
+from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import named_weights, part_of
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.variants import VARIANTS, Variant
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 
@@ -29,6 +32,8 @@ class Counts:
     frozen: int
     saved: int
     """Elements in a checkpoint: a tied weight is there under both of its names."""
+    saved_frozen: int
+    """How many of them are frozen."""
     mixing_elements: int
     flops_forward: int
     flops_backward: int
@@ -82,33 +87,52 @@ def count(config: MixitLlama.Config, model: nn.Module, seq_len: int) -> Counts:
         forward += layers * 2 * m * n
         backward += layers * 4 * m * n
         elements = 0
-    saved = sum(value.numel() for value in model.state_dict().values())
-    return Counts(sizes[True], sizes[False], saved, elements, forward, backward)
-
-
-def memory_per_rank(counts: Counts, *, ranks: int, mixing_dtype: str) -> Memory:
-    """FSDP2 over `ranks`: float32 weights, gradients and the two moments of AdamW are sharded; a
-    mixing matrix is whole on each rank."""
-    share = -(-counts.trainable // ranks)
-    return Memory(
-        weights=4 * (share + -(-counts.frozen // ranks)),
-        gradients=4 * share,
-        optimizer=8 * share,
-        mixing=counts.mixing_elements * _BYTES[mixing_dtype],
+    saved = {canonical_fqn(name): value.numel() for name, value in model.state_dict().items()}
+    saved_frozen = sum(size for name, size in saved.items() if part_of(name) in frozen_parts)
+    return Counts(
+        trainable=sizes[True],
+        frozen=sizes[False],
+        saved=sum(saved.values()),
+        saved_frozen=saved_frozen,
+        mixing_elements=elements,
+        flops_forward=forward,
+        flops_backward=backward,
     )
 
 
-def checkpoint_bytes(counts: Counts) -> int:
-    """A full checkpoint: weights, and two moments for what is trained, in float32."""
-    return 4 * counts.saved + 8 * counts.trainable
+def flops_per_token(shape: Shape, variant: Variant) -> int:
+    """Of a training step at the shape's full length."""
+    config = llama_config(shape, variant, attention="sdpa")
+    return count(config, meta_model(config), shape.seq_len).flops_per_token
 
 
-def report(
-    config: MixitLlama.Config, *, seq_len: int, ranks: int, mixing_dtype: str
-) -> dict[str, Any]:
+def speed_limit(shape: Shape, variant: Variant) -> float:
+    """How many times faster than `standard` the arithmetic lets a variant be."""
+    return flops_per_token(shape, VARIANTS["standard"]) / flops_per_token(shape, variant)
+
+
+def memory_per_rank(counts: Counts, *, ranks: int, dtype: str) -> Memory:
+    """FSDP2 over `ranks`: trained weights, their gradients and the two moments of AdamW are sharded
+    in float32, frozen weights in `dtype`; mixing matrices in `dtype` are whole on each rank."""
+    share = -(-counts.trainable // ranks)
+    return Memory(
+        weights=4 * share + _BYTES[dtype] * -(-counts.frozen // ranks),
+        gradients=4 * share,
+        optimizer=8 * share,
+        mixing=counts.mixing_elements * _BYTES[dtype],
+    )
+
+
+def checkpoint_bytes(counts: Counts, dtype: str) -> int:
+    """A full checkpoint: weights as they are kept, and two moments for what is trained."""
+    trained = counts.saved - counts.saved_frozen
+    return 4 * trained + _BYTES[dtype] * counts.saved_frozen + 8 * counts.trainable
+
+
+def report(config: MixitLlama.Config, *, seq_len: int, ranks: int, dtype: str) -> dict[str, Any]:
     """All of it, as `mixit-titan params --json` prints it."""
     counts = count(config, meta_model(config), seq_len)
-    memory = memory_per_rank(counts, ranks=ranks, mixing_dtype=mixing_dtype)
+    memory = memory_per_rank(counts, ranks=ranks, dtype=dtype)
     total = counts.trainable + counts.frozen
     return {
         "variant": config.variant.name,
@@ -122,7 +146,7 @@ def report(
             "backward": counts.flops_backward,
             "total": counts.flops_per_token,
         },
-        "checkpoint_bytes": checkpoint_bytes(counts),
+        "checkpoint_bytes": checkpoint_bytes(counts, dtype),
         "ranks": ranks,
         "memory_per_rank_bytes": {**asdict(memory), "total": memory.total},
     }

@@ -19,6 +19,7 @@ from torchtitan.models.common.feed_forward import FeedForward
 from torchtitan.models.llama3.sharding import set_llama3_sharding_config
 
 from mixit_titan.model.document_attention import DocumentAttention, document_mask
+from mixit_titan.model.frozen_storage import FrozenStorage
 from mixit_titan.model.initialization import name_parameters
 from mixit_titan.model.limits import check_limits, too_long
 from mixit_titan.model.mixing_attention import PositionedEmbedding, RandomMixing
@@ -104,6 +105,8 @@ class MixitLlama(Decoder):
         """The form of the mixing matrices."""
         init_seed: int = 0
         """Seed of the initial weights; the trainer sets it from debug.seed."""
+        frozen_storage: FrozenStorage = "sharded"
+        """How FSDP2 keeps frozen weights: see [fsdp] of a run."""
 
         @property
         def max_seq_len(self) -> int:

@@ -1,6 +1,12 @@
 import pytest
 
-from mixit_titan.model.accounting import checkpoint_bytes, count, memory_per_rank, meta_model
+from mixit_titan.model.accounting import (
+    checkpoint_bytes,
+    count,
+    memory_per_rank,
+    meta_model,
+    speed_limit,
+)
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.shapes import FLAVORS, Shape
 from mixit_titan.model.variants import VARIANTS
@@ -22,11 +28,15 @@ def test_trainable_parameters_of_table_4(variant: str, expected: int) -> None:
 def test_limits_of_the_throughput_ratios() -> None:
     """Ratios of FLOPs worked out by hand for width 512, 12 layers, vocabulary 8192, length 256."""
     shape = Shape(width=512, layers=12, heads=8, hidden=2048, vocab=8192, seq_len=256)
-    standard = counts_of("standard", shape).flops_per_token
+    standard = 6 * (12 * (4 * 512**2 + 3 * 512 * 2048) + 512 * 8192) + 12 * 6 * 256 * 512
+    saved = {
+        "frozen_qk": 12 * 2 * 2 * 512**2,
+        "frozen_mlp": 12 * 2 * 3 * 512 * 2048,
+        "mixit": 12 * (6 * 2 * 512**2 + 4 * 256 * 512),
+    }
     for variant, limit in {"frozen_qk": 1.039, "frozen_mlp": 1.289, "mixit": 1.150}.items():
-        assert standard / counts_of(variant, shape).flops_per_token == pytest.approx(
-            limit, abs=1e-3
-        )
+        exact = standard / (standard - saved[variant])
+        assert speed_limit(shape, VARIANTS[variant]) == exact == pytest.approx(limit, abs=1e-3)
 
 
 def test_flops_of_one_layer_term_by_term() -> None:
@@ -46,13 +56,17 @@ def test_flops_of_one_layer_term_by_term() -> None:
 
 def test_memory_is_that_of_what_trains() -> None:
     frozen = counts_of("frozen_mlp", FLAVORS["table4"])
-    memory = memory_per_rank(frozen, ranks=1, mixing_dtype="float32")
+    memory = memory_per_rank(frozen, ranks=1, dtype="float32")
     assert memory.weights == 4 * 790400
     assert memory.gradients == 4 * 394880
     assert memory.optimizer == 8 * 394880
-    assert checkpoint_bytes(frozen) == 4 * 790400 + 8 * 394880
+    assert checkpoint_bytes(frozen, "float32") == 4 * 790400 + 8 * 394880
+    # In bfloat16 what is frozen takes two bytes, in memory and in a checkpoint.
+    half = memory_per_rank(frozen, ranks=1, dtype="bfloat16")
+    assert half.weights == 4 * 394880 + 2 * 395520
+    assert checkpoint_bytes(frozen, "bfloat16") == 4 * 394880 + 2 * 395520 + 8 * 394880
     mixit = counts_of("mixit", FLAVORS["8b"])
-    half = memory_per_rank(mixit, ranks=64, mixing_dtype="bfloat16")
+    half = memory_per_rank(mixit, ranks=64, dtype="bfloat16")
     assert half.mixing == 2 * 32 * 32 * 2048**2  # whole on every rank
     assert half.optimizer == 8 * -(-mixit.trainable // 64)
 

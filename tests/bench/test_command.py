@@ -1,0 +1,153 @@
+"""`mixit-titan bench` as a user types it, in this process."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.cli import main
+
+SHAPE = "--width 32 --layers 2 --heads 4 --hidden 64 --vocab 48 --seq-len 16 --batch 2"
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["mixit-titan", "bench", *arguments])
+    main()
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("bench")
+    with pytest.MonkeyPatch.context() as patch:
+        variants = ["--variants", "mixit,plain", "frozen_mlp", "--profile"]
+        call(patch, *SHAPE.split(), *variants, "--out", str(out))
+    return out
+
+
+def test_a_point_leaves_numbers_and_a_picture(measured: Path) -> None:
+    found = json.loads((measured / "bench.json").read_text())
+    rows = {row["variant"]: row for row in found["variants"]}
+    assert list(rows) == ["standard", "mixit", "plain", "frozen_mlp"]
+    for row in rows.values():
+        step = sum(row["phase_seconds"].values())
+        assert step > 0 and len(row["round_seconds"]) == 8
+        assert row["tokens_per_s"] == pytest.approx(2 * 16 / row["step_seconds"])
+        assert row["samples_per_s"] == pytest.approx(2 / row["step_seconds"])
+        low, high = row["tokens_per_s_quartiles"]
+        assert low <= row["tokens_per_s"] <= high
+        standard = rows["standard"]["tokens_per_s"]
+        assert row["ratio"] == pytest.approx(row["tokens_per_s"] / standard)
+        assert row["share_of_limit"] == pytest.approx(row["ratio"] / row["limit"])
+        assert row["peak_memory_bytes"] > row["peak_memory_one_batch_bytes"] > 0
+        assert row["mfu"] is None  # nobody knows the peak of a CPU
+    assert found["standard_to_plain"]["ratio"] == pytest.approx(1 / rows["plain"]["ratio"])
+    assert {"torch", "device", "threads", "commit"} <= found["environment"].keys()
+    assert found["settings"]["shape"]["width"] == 32 and found["settings"]["ranks"] == 1
+    assert (measured / "bench.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_a_profile_names_the_costliest_operators(measured: Path) -> None:
+    for variant in ("standard", "mixit", "plain", "frozen_mlp"):
+        operators = json.loads((measured / "profile" / f"{variant}.json").read_text())
+        assert "aten::mm" in {entry["operator"] for entry in operators}
+        assert sum(entry["share"] for entry in operators) <= 1
+        trace = json.loads((measured / "profile" / f"{variant}.trace.json").read_text())
+        assert trace["traceEvents"]
+
+
+def test_compare_exits_with_1_on_a_regression(
+    measured: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    before = measured / "bench.json"
+    found = json.loads(before.read_text())
+    for row in found["variants"]:
+        if row["variant"] == "mixit":  # a fifth slower
+            row["ratio"] /= 1.2
+            row["tokens_per_s"] /= 1.2
+    after = tmp_path / "after.json"
+    after.write_text(json.dumps(found))
+    arguments = ["--out", str(tmp_path), "--compare"]
+    call(monkeypatch, *arguments, str(before), str(before))
+    call(monkeypatch, *arguments, str(before), str(after), "--tolerance", "17")
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, *arguments, str(before), str(after))
+    assert exit_.value.code == 1
+    assert "slower by more than 5%: mixit" in " ".join(capsys.readouterr().out.split())
+    rows = json.loads((tmp_path / "compare.json").read_text())
+    assert {row["variant"]: row["regression"] for row in rows} == {
+        "mixit": True,
+        "frozen_mlp": False,
+        "standard / plain": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    {
+        "--variants mixti": "did you mean 'mixit'",
+        "--flavor 9b": "unknown model.flavor '9b'",
+        "--seq-len 16,x": "--seq-len is '16,x': it must be a number",
+        "--batch 0": "--batch is 0: it must be at least 1",
+        "--batch 10000000": "a batch of 10000000 sequences of 128 tokens does not fit",
+        "--width 30": "model.heads = 4 does not divide model.width = 30",
+        "--compile of": "did you mean 'off'",
+        "--ac some": "unknown --ac 'some'",
+        "--dtype int8": "unknown --dtype 'int8'",
+        "--rounds 3": "--rounds is 3",
+        "--nproc 2 --variants plain": "the plain Llama is for one rank",
+        "--limits X9000": "--limits names 'X9000'",
+        "--compare no.json no.json": "there is no file 'no.json' to compare",
+        "--compare BROKEN BROKEN": "is no bench.json",
+        "--compare OTHER OTHER": "is no bench.json",
+    }.items(),
+)
+def test_a_mistake_ends_with_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    tmp_path: Path,
+    arguments: str,
+    message: str,
+) -> None:
+    (tmp_path / "broken.json").write_text('{"settings": ')
+    (tmp_path / "other.json").write_text('{"variants": [1]}')
+    for word in ("BROKEN", "OTHER"):
+        arguments = arguments.replace(word, str(tmp_path / f"{word.lower()}.json"))
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, *arguments.split(), "--out", str(tmp_path))
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_scan_starts_a_process_a_point(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Path
+) -> None:
+    """Each process gets a whole command line of one point; here it is not run, but answered."""
+    commands = []
+
+    def answer(arguments: list[str]) -> int:
+        words = dict(itertools.pairwise(arguments))
+        commands.append({key: words[key] for key in ("--seq-len", "--compile", "--hidden")})
+        found = json.loads((measured / "bench.json").read_text())
+        found["settings"]["shape"]["seq_len"] = int(words["--seq-len"])
+        found["settings"]["compile"] = words["--compile"] == "on"
+        for row in found["variants"]:
+            row["compile_seconds"] = 1.0
+        Path(words["--out"]).mkdir(parents=True)
+        (Path(words["--out"]) / "bench.json").write_text(json.dumps(found))
+        return 0
+
+    monkeypatch.setattr("mixit_titan.bench.command._start", answer)
+    arguments = [*SHAPE.replace("16", "8,16").split(), "--compile", "off,on"]
+    arguments += ["--variants", "mixit", "plain", "frozen_mlp", "--out", str(tmp_path)]
+    call(monkeypatch, *arguments)
+    assert commands == [
+        {"--seq-len": m, "--compile": c, "--hidden": "64"}
+        for m in ["8", "16"]
+        for c in ("off", "on")
+    ]
+    assert len(json.loads((tmp_path / "bench.json").read_text())["points"]) == 4
+    assert (tmp_path / "bench.png").stat().st_size > 0
+    call(monkeypatch, *arguments)  # all points are there: nothing is measured again
+    assert len(commands) == 4

@@ -1,0 +1,58 @@
+"""One rank of `mixit-titan bench` that also writes which steps it took, and how many bytes FSDP2's
+collectives moved in each. Start it with torchrun: worker.py LOG_FOLDER ARGUMENTS..."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import mixit_titan  # noqa: F401
+from mixit_titan.bench.steps import Steps
+from mixit_titan.cli import main
+
+STEPS: list[dict[str, Any]] = []
+MOVED = {"weights": 0, "gradients": 0}
+
+
+def received(kind: str, collective: Callable) -> Callable:
+    """Counts what a rank receives: all of the larger tensor but its own part."""
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+        whole = max(t.numel() * t.element_size() for t in tensors)
+        MOVED[kind] += whole * (dist.get_world_size() - 1) // dist.get_world_size()
+        return collective(*args, **kwargs)
+
+    return counted
+
+
+def logged(step: Callable) -> Callable:
+    def wrapped(self: Steps, clock: Any, batches: int = 1) -> None:
+        MOVED.update(weights=0, gradients=0)
+        step(self, clock, batches)
+        if self.sharded:
+            STEPS.append({"variant": self.variant, "batches": batches, **MOVED})
+
+    return wrapped
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    # torch 2.13 calls the first two of them; others may call the last two.
+    for kind, name in (
+        ("weights", "all_gather_single"),
+        ("gradients", "reduce_scatter_single"),
+        ("weights", "all_gather_into_tensor"),
+        ("gradients", "reduce_scatter_tensor"),
+    ):
+        if hasattr(dist, name):
+            setattr(dist, name, received(kind, getattr(dist, name)))
+    Steps.step = logged(Steps.step)
+    sys.argv = ["mixit-titan", "bench", *sys.argv[2:]]
+    main()
+    (folder / f"rank_{os.environ['RANK']}.json").write_text(json.dumps(STEPS))
