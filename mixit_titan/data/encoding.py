@@ -3,8 +3,11 @@
 import contextlib
 import multiprocessing
 import os
+import queue
 import signal
-from collections.abc import Iterable, Iterator
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
 
@@ -12,10 +15,12 @@ import numpy as np
 from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 
 from mixit_titan.data.splits import Document
+from mixit_titan.data.tokenizers import RankTokenizer
 from mixit_titan.errors import ConfigError
 
 _BATCH = 2**18  # characters that a worker gets at once
-_AHEAD = 4  # batches a worker, that may be done before the first of them is written
+_QUEUED = 2  # batches that a worker has: one at work, one to go on with
+_AHEAD = 4  # batches a worker that may be under way while the first of them is not done
 
 
 class EncodedBatch(NamedTuple):
@@ -47,20 +52,19 @@ class Encoder:
 
     def encode(self, documents: list[Document]) -> EncodedBatch:
         parts = [self._ids(document.text) for document in documents]
-        return EncodedBatch(
-            [document.split for document in documents],
-            np.concatenate(parts),
-            np.array([len(part) for part in parts]),
-            np.array([len(document.text.encode()) for document in documents]),
-        )
+        lengths = np.array([len(part) + 1 for part in parts])
+        tokens = np.full(lengths.sum(), self.tokenizer.eos_id, dtype=self.dtype)
+        for part, end in zip(parts, np.cumsum(lengths), strict=True):
+            tokens[end - 1 - len(part) : end - 1] = part
+        sizes = np.array([len(document.text.encode()) for document in documents])
+        return EncodedBatch([document.split for document in documents], tokens, lengths, sizes)
 
-    def _ids(self, text: str) -> np.ndarray:
+    def _ids(self, text: str) -> Sequence[int] | np.ndarray:
         if isinstance(self.tokenizer, HuggingFaceTokenizer):
-            ids = self.tokenizer.tokenizer.encode(text, add_special_tokens=False).ids
-        else:
-            ids = self.tokenizer.encode(text)
-        ids.append(self.tokenizer.eos_id)
-        return np.array(ids, dtype=self.dtype)
+            return self.tokenizer.tokenizer.encode(text, add_special_tokens=False).ids
+        if isinstance(self.tokenizer, RankTokenizer):  # without a Python number for each id
+            return self.tokenizer.encoding.encode_to_numpy(text, disallowed_special=())
+        return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
 def encoded(
@@ -70,8 +74,8 @@ def encoded(
     if workers == 1:
         yield from map(encoder.encode, batches)
         return
-    with _processes(encoder, workers) as idle:
-        yield from _in_order(batches, idle)
+    with _processes(encoder, workers) as connections:
+        yield from _in_order(batches, connections)
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -86,23 +90,23 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
-def _in_order(batches: Iterator[list[Document]], idle: list[Connection]) -> Iterator[EncodedBatch]:
-    """A worker has one batch at a time: it never sends while it is sent to, so neither waits for
-    the other. The next batch is read before a worker asks for it."""
-    busy: dict[Connection, int] = {}
+def _in_order(
+    batches: Iterator[list[Document]], workers: list[Connection]
+) -> Iterator[EncodedBatch]:
+    given: dict[Connection, deque[int]] = {worker: deque() for worker in workers}
     done: dict[int, EncodedBatch] = {}
-    given = written = 0
-    ahead = _AHEAD * len(idle)
+    number = written = 0
     following = next(batches, None)
-    while following is not None or busy or done:
-        while idle and following is not None and given - written < ahead:
-            worker = idle.pop()
-            _send(worker, following)
-            busy[worker] = given
-            given, following = given + 1, next(batches, None)
-        for worker in wait(list(busy)):
-            done[busy.pop(worker)] = _receive(worker)
-            idle.append(worker)
+    while following is not None or number > written:
+        free = min(workers, key=lambda worker: len(given[worker]))
+        ahead = number - written < _AHEAD * len(workers)
+        if following is not None and ahead and len(given[free]) < _QUEUED:
+            _send(free, following)
+            given[free].append(number)
+            number, following = number + 1, next(batches, None)
+            continue
+        for worker in wait([worker for worker, numbers in given.items() if numbers]):
+            done[given[worker].popleft()] = _receive(worker)
         while written in done:
             yield done.pop(written)
             written += 1
@@ -157,6 +161,16 @@ def _work(encoder: Encoder, connection: Connection, others: list[Connection]) ->
         other.close()  # else this process would keep the pipes of the others open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    batches: queue.SimpleQueue[list[Document] | None] = queue.SimpleQueue()
+    # A thread of its own takes what is sent: else both ends could wait for the other to receive.
+    threading.Thread(target=_take, args=(connection, batches), daemon=True).start()
+    with contextlib.suppress(ConnectionError):
+        while (batch := batches.get()) is not None:
+            connection.send(encoder.encode(batch))
+
+
+def _take(connection: Connection, batches: queue.SimpleQueue) -> None:
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            connection.send(encoder.encode(connection.recv()))
+            batches.put(connection.recv())
+    batches.put(None)

@@ -58,7 +58,14 @@ def prepare(
     `tokenizer` is a name as in `data.tokenizer`, or the size of one to be trained on the corpus.
     With `wait`, another process that prepares the same folder is waited for.
     """
-    settings = corpus.settings() | {"shard_tokens": shard_tokens, **_tokenizer_setting(tokenizer)}
+    built = None
+    settings = corpus.settings() | {"shard_tokens": shard_tokens}
+    if isinstance(tokenizer, int):
+        check_vocabulary(tokenizer)
+        settings["train_tokenizer"] = tokenizer
+    else:
+        built = build_tokenizer(tokenizer)
+        settings["tokenizer"] = fingerprint(built)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: name a folder")
     with writing(folder):
@@ -69,7 +76,8 @@ def prepare(
             check_same(manifest.source.get("settings", {}), settings, folder)
             return manifest
         journal = open_journal(folder, settings, corpus.files.state())
-        built = _tokenizer_of(folder, tokenizer, corpus)
+        with writing(folder):
+            built = _save_tokenizer(folder, tokenizer, built, corpus)
         _write_shards(journal, corpus, built, workers, on_batch)
         manifest = _manifest(journal, corpus, built, tokenizer)
         with writing(folder):
@@ -83,28 +91,21 @@ def available_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _tokenizer_setting(tokenizer: str | int) -> dict[str, Any]:
-    if isinstance(tokenizer, int):
-        check_vocabulary(tokenizer)
-        return {"train_tokenizer": tokenizer}
-    return {"tokenizer": fingerprint(build_tokenizer(tokenizer))}
-
-
-def _tokenizer_of(folder: Path, tokenizer: str | int, corpus: Corpus) -> BaseTokenizer:
-    """The tokenizer, whose files are then in the folder."""
-    if saved_tokenizer(folder) is None:
-        with writing(folder):
-            if isinstance(tokenizer, int):
-                train_tokenizer(corpus.documents(), tokenizer, folder / "tokenizer")
-            else:
-                copy_tokenizer(tokenizer, folder)
-    built = build_tokenizer(saved_tokenizer(folder) or "bytes")
-    if built.eos_id is None:
+def _save_tokenizer(
+    folder: Path, name: str | int, tokenizer: BaseTokenizer | None, corpus: Corpus
+) -> BaseTokenizer:
+    """Put the tokenizer's files into the folder. One that is to be trained is, unless it was."""
+    if isinstance(name, int):
+        if saved_tokenizer(folder) is None:
+            train_tokenizer(corpus.documents(), name, folder / "tokenizer")
+        return build_tokenizer(saved_tokenizer(folder))
+    if tokenizer.eos_id is None:
         raise ConfigError(
-            f"the tokenizer {tokenizer!r} has no end-of-text token: name it as eos_token in its "
+            f"the tokenizer {name!r} has no end-of-text token: name it as eos_token in its "
             "tokenizer_config.json"
         )
-    return built
+    copy_tokenizer(name, folder)
+    return tokenizer
 
 
 def _dtype(tokenizer: BaseTokenizer) -> np.dtype:

@@ -44,15 +44,20 @@ def killed_at(step: int) -> None:
 
 
 def run(corpus: str, folder: Path, step: int) -> bool:
-    """Whether it was killed."""
+    """Whether it was killed. Returns when its workers have ended, too: each holds the pipe open."""
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        os.close(reading)
         killed_at(step)
         encoding._BATCH = 400
         prepare.prepare(find_corpus(corpus), 300, folder, workers=2, shard_tokens=800)
         os._exit(0)
     status = os.waitpid(child, 0)[1]
     assert status in (0, signal.SIGKILL), status
+    os.close(writing)
+    assert os.read(reading, 1) == b""
+    os.close(reading)
     return status != 0
 
 

@@ -110,6 +110,13 @@ def test_a_folder_without_texts(tmp_path: Path) -> None:
         find_corpus("wikitext-2", local=str(tmp_path))
 
 
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub of these tests is this machine, whatever the environment says of the real one."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+
+
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
