@@ -121,9 +121,10 @@ def test_a_resumed_run_gives_the_unbroken_curve(runs: Runs) -> None:
 
 def test_a_resume_that_counts_rows_otherwise_is_refused(runs: Runs, tmp_path: Path) -> None:
     shutil.copytree(runs.folder("standard"), tmp_path / "run")
-    command = [sys.executable, "-m", "mixit_titan", "train", *SMALL, "--training.steps", "25"]
-    command += [str(shipped_configs()["debug_standard"]), "--data.path", str(runs.data)]
-    command += ["--dump_folder", str(tmp_path / "run"), "--data.packing", "documents"]
+    config = str(shipped_configs()["debug_standard"])
+    command = [sys.executable, "-m", "mixit_titan", "train", config, *SMALL]
+    command += ["--dump_folder", str(tmp_path / "run"), "--data.path", str(runs.data)]
+    command += ["--training.steps", "25", "--data.packing", "documents"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2, done.stdout + done.stderr
     said = "mixit-titan: the run cannot go on exactly, because data.packing was 'stream' and is"
