@@ -95,7 +95,7 @@ def golden_model(golden: dict, config: dict) -> MixitLlama:
         if mixing:
             theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
             inner = block.attention.inner_attention
-            assert inner.matrix.shape == theirs.shape
+            assert inner.matrix.shape[:2] == theirs.shape[:2]
             inner.matrix = keep(theirs.clone(), inner.config.spec, torch.float32)
     freeze(model, variant)
     return model
@@ -146,12 +146,6 @@ def test_sink_head(golden: dict) -> None:
     config = json.loads(str(golden["config_json"]))
     spec = MatrixSpec(
         seed=0,
-        length=config["seq_len"],
-        std_low=1,
-        std_high=1,
-        identity=True,
-        sink_head=True,
-        causal=True,
         length=config["seq_len"],
         std_low=1,
         std_high=1,
