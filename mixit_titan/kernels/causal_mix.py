@@ -17,7 +17,7 @@ import torch
 from mixit_titan.kernels.documents import same_document
 from mixit_titan.kernels.generated import generated_mix, generated_state
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
-from mixit_titan.kernels.stored import identity_apart, mirrored, stored_matrix, stored_mix
+from mixit_titan.kernels.stored import has_transpose, identity_apart, stored_matrix, stored_mix
 
 Form = Literal["stored", "sharded", "generated"]
 
@@ -59,9 +59,9 @@ def causal_mix(
             v_BLNH, state["key"], state["means"], state["stds"], positions_BL, *flags
         )
     matrix_NLL = state["matrix"]
-    has_mirror = form == "stored" and mirrored(spec, matrix_NLL.device)
+    with_transpose = form == "stored" and has_transpose(spec, matrix_NLL.device)
     add_v = identity_apart(spec, matrix_NLL.dtype)
-    return stored_mix(v_BLNH, matrix_NLL, positions_BL, spec.causal, has_mirror, add_v, False)
+    return stored_mix(v_BLNH, matrix_NLL, positions_BL, spec.causal, with_transpose, add_v, False)
 
 
 def _reference(

@@ -4,8 +4,12 @@ The batch is folded into the columns, so that each head is one product, and the 
 strips: a strip multiplies no more than what it sees, so that the zero half is skipped but for the
 blocks on the diagonal. All heads of a strip are one `bmm`: each thread has heads of its own.
 
-On a CPU the zero half of the square is put to use: it holds the transpose ("mirrored"), so that the
-backward product reads rows too. A strip of columns would touch a memory page for every row.
+On a CPU the zero half of the square is put to use: with one strip more of columns it holds the
+transpose, so that the backward product reads rows too. To read columns, of which a strip has few,
+would touch a page of memory for every row.
+
+    row x of strip i ... i + S:   A[x, 0 ... i + S]   A[i ... m, x]
+    columns:                      0 ... i + S         i + S ... m + S
 
 Shapes: B batch, L length, N heads, H head width.
 """
@@ -16,7 +20,7 @@ from mixit_titan.kernels.documents import places
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 
 # Rows of a strip. Small ones waste less on the diagonal. A GPU needs more work for each launch.
-_STRIP = {"cpu": 64, "cuda": 512}
+_STRIP = {"cpu": 128, "cuda": 512}
 
 
 def identity_apart(spec: MatrixSpec, dtype: torch.dtype) -> bool:
@@ -32,19 +36,29 @@ def stored_matrix(
     return keep(mixing_matrix(spec, layer, heads, device=device), spec, dtype)
 
 
-def mirrored(spec: MatrixSpec, device: torch.device) -> bool:
-    """Whether a matrix of `stored_matrix` has its transpose in the zero half."""
+def has_transpose(spec: MatrixSpec, device: torch.device) -> bool:
+    """Whether a matrix of `stored_matrix` has its transpose in the same rows."""
     return spec.causal and device.type == "cpu"
 
 
+def stored_columns(spec: MatrixSpec, device: torch.device) -> int:
+    """Of a matrix of `stored_matrix`."""
+    return spec.length + (_STRIP["cpu"] if has_transpose(spec, device) else 0)
+
+
 def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Tensor:
-    """A, or A - I, in `dtype`, and on a CPU with the transpose in its zero half. Changes a_NLL."""
+    """A, or A - I, in `dtype`, with its transpose where `has_transpose` says so."""
     if identity_apart(spec, dtype):
-        a_NLL.diagonal(dim1=1, dim2=2).sub_(1.0)
-    if mirrored(spec, a_NLL.device):
-        for i, j in _strips(a_NLL.shape[1], a_NLL.device):
-            a_NLL[:, i:j, j:] = a_NLL[:, j:, i:j].transpose(1, 2)
-    return a_NLL.to(dtype)
+        a_NLL = a_NLL - torch.eye(a_NLL.shape[1], device=a_NLL.device)
+    a_NLL = a_NLL.to(dtype)
+    if not has_transpose(spec, a_NLL.device):
+        return a_NLL
+    heads, length, _ = a_NLL.shape
+    kept = a_NLL.new_zeros(heads, length, stored_columns(spec, a_NLL.device))
+    kept[..., :length] = a_NLL
+    for i, j in _strips(length, a_NLL.device):
+        kept[:, i:j, i + _STRIP["cpu"] :] = a_NLL[:, i:, i:j].transpose(1, 2)
+    return kept
 
 
 @torch.library.custom_op("mixit_titan::stored_mix", mutates_args=())
@@ -53,14 +67,14 @@ def stored_mix(
     matrix_NLL: torch.Tensor,
     positions_BL: torch.Tensor | None,
     causal: bool,
-    mirrored: bool,
+    with_transpose: bool,
     add_v: bool,
     transposed: bool,
 ) -> torch.Tensor:
     """A v, or A^T v if `transposed`; v is added where the matrix is kept without its identity."""
     matrix_NLL = matrix_NLL.to(v_BLNH.dtype)
     out_BLNH = torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
-    flags = (causal, mirrored, add_v, transposed)
+    flags = (causal, with_transpose, add_v, transposed)
     if positions_BL is None:
         _mix(out_BLNH, matrix_NLL, v_BLNH, *flags)
         return out_BLNH
@@ -101,7 +115,7 @@ def _mix(
     a_NLL: torch.Tensor,
     v_BLNH: torch.Tensor,
     causal: bool,
-    mirrored: bool,
+    with_transpose: bool,
     add_v: bool,
     transposed: bool,
 ) -> None:
@@ -116,7 +130,7 @@ def _mix(
         v_NLBH[:, i:j].copy_(v_BLNH[:, i:j].permute(2, 1, 0, 3))
         if mixed_NSC is None or mixed_NSC.shape[1] != j - i:
             mixed_NSC = v_BLNH.new_empty(heads, j - i, batch * width)
-        _strip_product(mixed_NSC, a_NLL, v_NLC, i, j, causal, mirrored, transposed)
+        _strip_product(mixed_NSC, a_NLL, v_NLC, i, j, causal, with_transpose, transposed)
         mixed_BSNH = mixed_NSC.view(heads, j - i, batch, width).permute(2, 1, 0, 3)
         if add_v:
             torch.add(v_BLNH[:, i:j], mixed_BSNH, out=out_BLNH[:, i:j])
@@ -131,7 +145,7 @@ def _strip_product(
     i: int,
     j: int,
     causal: bool,
-    mirrored: bool,
+    with_transpose: bool,
     transposed: bool,
 ) -> None:
     """Rows i to j of A v or A^T v. `out` is contiguous: else bmm multiplies head after head."""
@@ -139,10 +153,9 @@ def _strip_product(
     if not transposed:
         seen = j if causal else length
         torch.bmm(a_NLL[:, i:j, :seen], v_NLC[:, :seen], out=out_NSC)
-    elif mirrored:
-        torch.bmm(a_NLL[:, i:j, i:j].transpose(1, 2), v_NLC[:, i:j], out=out_NSC)
-        if j < length:
-            out_NSC.baddbmm_(a_NLL[:, i:j, j:length], v_NLC[:, j:])
+    elif with_transpose:
+        beside = i + _STRIP["cpu"]
+        torch.bmm(a_NLL[:, i:j, beside : beside + length - i], v_NLC[:, i:], out=out_NSC)
     else:
         first = i if causal else 0
         torch.bmm(a_NLL[:, first:length, i:j].transpose(1, 2), v_NLC[:, first:], out=out_NSC)

@@ -57,7 +57,7 @@ def mix_last(mixing: RandomMixing, v_BLNH: torch.Tensor, count: int) -> torch.Te
         rows = Rows(state["key"], means, stds, spec.causal, spec.identity, spec.sink_head)
         a_NTL, add_v = rows.draw(first, end, end), spec.identity
     else:
-        # Above the diagonal a stored matrix holds its transpose.
+        # Right of the diagonal a stored matrix may hold its transpose.
         a_NTL = state["matrix"][:, first:end, :end].tril(first)
         add_v = identity_apart(spec, a_NTL.dtype)
     out_BTNH = torch.einsum("nij,bjnh->binh", a_NTL.to(v_BLNH.dtype), v_BLNH)

@@ -86,7 +86,7 @@ class RandomMixing(Module):
             matrix = torch.empty(n * m, m, dtype=self.dtype)
             self.matrix = nn.Parameter(matrix, requires_grad=False)
         elif self.config.form == "stored":
-            matrix = torch.empty(n, m, m, dtype=self.dtype)
+            matrix = torch.empty(n, m, m, dtype=self.dtype)  # replaced by what the device needs
             self.register_buffer("matrix", matrix, persistent=False)
         else:
             for name, shape, dtype in (
@@ -151,7 +151,7 @@ class RandomMixing(Module):
         if self.config.form == "generated":
             return {"key": self.key, "means": self.means, "stds": self.stds}
         m = self.config.spec.length
-        return {"matrix": self.matrix.view(-1, m, m)}
+        return {"matrix": self.matrix if self.matrix.ndim == 3 else self.matrix.view(-1, m, m)}
 
     def forward(
         self, v_BLNH: torch.Tensor, *, positions: torch.Tensor | None = None

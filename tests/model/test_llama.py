@@ -97,7 +97,7 @@ def test_bfloat16_does_not_swallow_the_noise_on_the_diagonal() -> None:
     mixing = inner.build()
     mixing.init_states()
     eye = torch.eye(512)
-    error = (mixing.matrix.float().tril() + eye - exact).abs()
+    error = (mixing.matrix[..., :512].float().tril() + eye - exact).abs()
     assert (error <= (exact - eye).abs() / 256 + 1e-7).all()
     out = mixing(torch.ones(1, 512, 4, 8, dtype=torch.bfloat16))
     assert (out.float() - 1).abs().max() < 0.01  # row sums
