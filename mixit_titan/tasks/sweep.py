@@ -21,7 +21,7 @@ from rich.console import Console
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.tasks.command import run_task
-from mixit_titan.tasks.loop import read_result
+from mixit_titan.tasks.loop import make_folder, read_result
 from mixit_titan.tasks.models import model_config
 from mixit_titan.tasks.run_state import read_state
 from mixit_titan.tasks.settings import Run, parse, preset_run
@@ -72,7 +72,7 @@ def sweep_command(arguments: list[str]) -> None:
             raise ConfigError(f"--{key} is {getattr(args, key)}: it must be at least 1")
     points = grid_points(args)
     console = Console(stderr=True)
-    args.out.mkdir(parents=True, exist_ok=True)
+    make_folder(args.out)
     failed = _run_all(points, args, console)
     rows = [_row(point, args) for point in points if point not in failed]
     if rows:
