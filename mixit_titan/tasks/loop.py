@@ -37,10 +37,7 @@ def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -
     if finished is not None:
         check_same_run(folder, finished["settings"], run.described())
         return finished
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {str(folder)!r} cannot be made: {error.strerror}") from None
+    make_folder(folder)
     loop = Loop(run, folder, device, reporter)
     score = loop.run_steps()
     result = loop.result(score)
@@ -48,6 +45,13 @@ def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -
     write_text(folder / "result.json", json.dumps(result, indent=2) + "\n")
     (folder / FILE).unlink(missing_ok=True)  # the result takes its place
     return result
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {str(folder)!r} cannot be made: {error.strerror}") from None
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:

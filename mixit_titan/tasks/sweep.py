@@ -1,25 +1,27 @@
 """`mixit-titan sweep TASK`: a grid of settings for some variants and seeds, as one command.
 
-Every point is a `mixit-titan task` in a process of its own, in a folder that is named by a hash of
-its settings: a finished one is kept, any other goes on from its checkpoint or starts again.
+Every point is a run of the task in a process of its own, in a folder that is named by a hash of its
+settings: a finished one is kept, any other goes on from its checkpoint or starts again.
 """
 
 import itertools
+import multiprocessing
 import os
 import shutil
-import subprocess
-import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import tyro
 from rich.console import Console
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.tasks.loop import read_result
+from mixit_titan.tasks.command import run_task
+from mixit_titan.tasks.loop import make_folder, read_result
 from mixit_titan.tasks.models import model_config
 from mixit_titan.tasks.run_state import read_state
 from mixit_titan.tasks.settings import Run, parse, preset_run
@@ -57,8 +59,6 @@ class Point:
     run: Run
     axes: dict[str, str]
     """Its place in the grid, as the user wrote it."""
-    words: list[str] = field(repr=False)
-    """The options of its `mixit-titan task`."""
 
     def folder(self, out: Path) -> Path:
         return out / self.run.hash
@@ -72,7 +72,7 @@ def sweep_command(arguments: list[str]) -> None:
             raise ConfigError(f"--{key} is {getattr(args, key)}: it must be at least 1")
     points = grid_points(args)
     console = Console(stderr=True)
-    args.out.mkdir(parents=True, exist_ok=True)
+    make_folder(args.out)
     failed = _run_all(points, args, console)
     rows = [_row(point, args) for point in points if point not in failed]
     if rows:
@@ -100,7 +100,7 @@ def grid_points(args: SweepArguments) -> list[Point]:
                 run = parse(Run[task_class(args.task)], default, args.task, all_words)
                 run.check()
                 model_config(run)
-                points[run.hash] = Point(run, axes, ["--preset", args.preset, *all_words])
+                points[run.hash] = Point(run, axes)
     return list(points.values())
 
 
@@ -125,7 +125,7 @@ def _run_all(points: list[Point], args: SweepArguments, console: Console) -> lis
     """Train what is not finished, `jobs` at a time; returns the points that failed."""
     waiting = [point for point in points if not _finished(point, args)]
     console.print(f"{len(points)} points, {len(points) - len(waiting)} of them done before")
-    running: dict[str, tuple[Point, subprocess.Popen]] = {}
+    running: dict[str, tuple[Point, BaseProcess]] = {}
     failed, done = [], len(points) - len(waiting)
     try:
         while waiting or running:
@@ -133,29 +133,40 @@ def _run_all(points: list[Point], args: SweepArguments, console: Console) -> lis
                 point = waiting.pop(0)
                 running[point.run.hash] = (point, _start(point, args))
             for key, (point, process) in list(running.items()):
-                if process.poll() is not None:
+                if not process.is_alive():
                     del running[key]
                     done += 1
-                    if process.returncode != 0 or not _finished(point, args):
+                    if process.exitcode != 0 or not _finished(point, args):
                         failed.append(point)
                     _say(console, point, args, f"{done} of {len(points)}")
             time.sleep(0.2)
     finally:
         for _, process in running.values():
             process.terminate()  # each has its last checkpoint
-            process.wait()
+            process.join()
     return failed
 
 
-def _start(point: Point, args: SweepArguments) -> subprocess.Popen:
+def _start(point: Point, args: SweepArguments) -> BaseProcess:
+    """Processes are forked from one that has imported torchtitan, which takes seconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mixit_titan.tasks.command"])
+    threads = max(1, (os.cpu_count() or 1) // args.jobs)
     folder = point.folder(args.out)
+    process = context.Process(target=_train, args=(point.run, folder, args.device, threads))
+    process.start()
+    return process
+
+
+def _train(run: Run, folder: Path, device: str, threads: int) -> None:
+    """One point, in a process of its own; what it prints goes to its folder."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "mixit_titan", "task", args.task, *point.words]
-    command += ["--device", args.device, "--out", str(folder)]
-    threads = os.environ.get("OMP_NUM_THREADS") or max(1, (os.cpu_count() or 1) // args.jobs)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with (folder / "log.txt").open("w") as log:
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads)
+    run_task(run, folder, device=device, wandb=False, quiet=False)
 
 
 def _finished(point: Point, args: SweepArguments) -> bool:

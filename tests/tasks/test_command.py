@@ -87,6 +87,8 @@ def test_show_prints_examples(
         "task yelp --csv REVIEWS --label-column stars": "unknown column of --label-column 'stars'",
         "task yelp --csv NOLABELS": "unknown column of --label-column 'label'",
         "task yelp --csv EMPTY": "row 2 of",
+        "task addition --out /proc/run": "--out '/proc/run' cannot be made",
+        "sweep addition --out /proc/run": "--out '/proc/run' cannot be made",
         "sweep adition": "unknown task 'adition'",
         "sweep addition --grid lr": "'lr' is no part of a grid",
         "sweep addition --grid seed=1,2": "use --seeds",
@@ -110,7 +112,7 @@ def test_a_mistake_is_one_sentence(
     if "cuda" in line:
         monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SystemExit) as exit_:
-        call(monkeypatch, f"{line} --out {tmp_path / 'run'}")
+        call(monkeypatch, line if "--out" in line else f"{line} --out {tmp_path / 'run'}")
     error = capsys.readouterr().err
     assert exit_.value.code == 2 and message in error and error.count("\n") == 1, error
 
