@@ -5,11 +5,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
 from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
 from mixit_titan.errors import RunFailed
+from mixit_titan.runtime.checkpoint import disk_is_full
 from mixit_titan.runtime.device import has_gpu
 from mixit_titan.runtime.run_state import StateFile, Word
 from mixit_titan.runtime.stop import Agreement, StopAgreed, listen
@@ -34,14 +36,36 @@ class MixitTrainer(Trainer):
 
     def train(self) -> None:
         try:
-            try:
-                super().train()
-                self._say("finished")
-            except StopAgreed:
-                self._leave()
-        except RunFailed as error:
-            self._say("failed", str(error))
-            raise
+            self._train_or_stop()
+        except (RunFailed, OSError, CheckpointException) as error:
+            failure = self._explain(error)
+            if failure is None:
+                raise
+            self._say("failed", str(failure))
+            raise failure from error
+
+    def _train_or_stop(self) -> None:
+        try:
+            super().train()
+        except StopAgreed:
+            self.checkpointer.save_now(self.step)
+            said = "saved" if self.config.checkpoint.enable else "checkpoints are off"
+            logger.info(f"Asked to stop: leaving after step {self.step}, {said}")
+            self._say("stopped", said)
+        else:
+            self._say("finished")
+
+    def _explain(self, error: BaseException) -> RunFailed | None:
+        """The sentence for a failure that starting again would not mend."""
+        if isinstance(error, RunFailed):
+            return error
+        if not disk_is_full(error):
+            return None
+        self.checkpointer.discard_unfinished()
+        return RunFailed(
+            f"the disk with {self.config.dump_folder} is full at step {self.step}: the checkpoints "
+            "before it are whole. Make room, and start the run again"
+        )
 
     def should_continue_training(self) -> bool:
         """torchtitan asks once after loading, and after every step."""
@@ -62,7 +86,7 @@ class MixitTrainer(Trainer):
                 raise
             raise RunFailed(
                 f"the loss is not finite at step {self.step}: the checkpoints before it are good. "
-                "Lower the learning rate, or clip gradients (training.max_norm), and start again"
+                "Lower the learning rate, and start again"
             ) from error
 
     def _validate_again(self) -> None:
@@ -70,12 +94,6 @@ class MixitTrainer(Trainer):
         enabled = self.step > 0 and self.config.validator.enable
         if enabled and self.validator.should_validate(self.step):
             self.validator.validate(self.model_parts, self.step)
-
-    def _leave(self) -> None:
-        self.checkpointer.save_now(self.step)
-        said = "saved" if self.config.checkpoint.enable else "checkpoints are off"
-        logger.info(f"Asked to stop: leaving after step {self.step}, {said}")
-        self._say("stopped", said)
 
     def _say(self, word: Word, said: str = "") -> None:
         if self.state_file is not None:
