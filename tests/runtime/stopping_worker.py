@@ -48,10 +48,21 @@ def main(root: Path) -> None:
         if os.environ["RANK"] == "0":
             shutil.copy(root / name / "state", root / name / "stopped")
         run(root / name)
+    run(root / "broken", "--checkpoint.interval", "5")
+    if os.environ["RANK"] == "0":
+        break_checkpoint(root / "broken" / "checkpoint" / f"step-{STEPS}")
+    run(root / "broken")
     run(root / "not_finite", "--optimizer.lr", "1e30", *EVERY_STEP)
     for name, mode in (("small_disk", []), ("small_disk_asynchronous", ASYNCHRONOUS)):
         if (root / name).exists():
             run(root / name, *EVERY_STEP, *mode)
+
+
+def break_checkpoint(folder: Path) -> None:
+    """Cut short, and as if this rank had died within the next save."""
+    file = next(folder.glob("*.distcp"))
+    shutil.copytree(folder, folder.with_name(".unfinished-25"))
+    file.write_bytes(file.read_bytes()[:-100])
 
 
 def run(folder: Path, *overrides: str) -> None:

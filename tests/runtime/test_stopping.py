@@ -63,6 +63,11 @@ def test_all_ranks_stop_at_one_step_and_the_run_goes_on_as_if_it_had_not(
     assert word[:2] == ["stopped", str(saved)]
     if saved:
         assert (root / name / "checkpoint" / f"step-{saved}" / ".metadata").is_file()
+    assert_as_unbroken(root, name)
+
+
+def assert_as_unbroken(root: Path, name: str) -> None:
+    """The same losses and validations at the same steps, and the same random numbers."""
     assert read_state(root / name).word == "finished"
     ours, expected = (
         [(line["step"], line.get("loss", line.get("validation_loss"))) for line in lines]
@@ -73,6 +78,15 @@ def test_all_ranks_stop_at_one_step_and_the_run_goes_on_as_if_it_had_not(
     for rank in range(2):
         drawn = [(root / n / f"rng_{rank}").read_text() for n in (name, "unbroken")]
         assert drawn[0] == drawn[1]
+
+
+def test_a_run_goes_on_from_the_checkpoint_before_a_broken_one(root: Path) -> None:
+    assert_as_unbroken(root, "broken")
+    names = {path.name for path in (root / "broken" / "checkpoint").iterdir()}
+    assert names == {".broken-20", "step-5", "step-10", "step-15", "step-20"}
+    log = (root / "broken" / "logs" / "rank_0.log").read_text()
+    assert "Loading the checkpoint from" in log and "step-15" in log
+    assert newest_whole(root / "broken" / "checkpoint") == STEPS
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_no_broken_weights_are_saved(
