@@ -117,6 +117,12 @@ class ParamsArguments:
     """One line of JSON instead of a table."""
 
 
+def prepare(arguments: list[str]) -> None:
+    from mixit_titan.data.command import PrepareArguments, run_prepare
+
+    run_prepare(tyro.cli(PrepareArguments, prog="mixit-titan prepare", args=arguments))
+
+
 def demo(arguments: list[str]) -> None:
     from mixit_titan.demo import DemoArguments, run_demo
 
@@ -142,6 +148,7 @@ def status(arguments: list[str]) -> None:
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
+    "prepare": prepare,
     "submit": submit,
     "status": status,
     "demo": demo,
@@ -153,6 +160,7 @@ def _usage() -> str:
         "usage: mixit-titan COMMAND ...\n\n"
         "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
         "  params              parameters, FLOPs and memory of a model\n"
+        "  prepare SOURCE      turn a corpus into token shards\n"
         "  submit CONFIG.toml  give a training run to Slurm\n"
         "  status [FOLDER]     where runs are\n"
         "  demo                train all five variants on this machine and compare them\n\n"

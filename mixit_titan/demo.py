@@ -84,7 +84,7 @@ def _train(variant: str, args: DemoArguments, progress: Progress) -> None:
         *("--nproc", "1", "--dump_folder", str(folder)),
         *("--training.steps", str(args.steps), "--training.global_batch_size", "16"),
         *("--lr_scheduler.warmup_steps", str(min(40, args.steps))),
-        *("--validator.freq", str(args.steps), "--validator.steps", "-1"),
+        *("--validator.freq", str(args.steps), "--validator.rows", "-1"),
         *("--checkpoint.interval", "100"),
     ]
     folder.mkdir(parents=True, exist_ok=True)

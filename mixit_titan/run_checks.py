@@ -8,6 +8,7 @@ from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.distributed import ParallelDims
 from torchtitan.trainer import Trainer
 
+from mixit_titan.data.shards import read_manifest
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.identity import identity
 from mixit_titan.model.limits import check_limits
@@ -22,7 +23,7 @@ def check(run: Trainer.Config, *, world_size: int, given: dict[str, Any]) -> Non
     _set_batch(run, world_size, given)
     check_limits(run.model_spec.model, run.training, run.parallelism)
     _check_loss(run)
-    _check_vocabulary(run)
+    _check_data(run)
 
 
 def _check_numbers(run: Trainer.Config) -> None:
@@ -40,7 +41,10 @@ def _check_numbers(run: Trainer.Config) -> None:
         "lr_scheduler.warmup_steps": run.lr_scheduler.warmup_steps,
         "debug.seed": run.debug.seed or 0,
         "data.seed": run.dataloader.seed,
+        "data.workers": run.dataloader.workers,
     }
+    if run.validator.rows != -1:
+        at_least_one["validator.rows"] = run.validator.rows
     for least, values in ((1, at_least_one), (0, at_least_zero)):
         for key, value in values.items():
             if value < least:
@@ -86,16 +90,17 @@ def _check_loss(run: Trainer.Config) -> None:
         raise ConfigError("loss.num_chunks must be 1 where nothing but the head is trained")
 
 
-def _check_vocabulary(run: Trainer.Config) -> None:
-    name, vocab = run.hf_assets_path, run.model_spec.model.vocab_size
-    tokenizer = run.tokenizer.build(tokenizer_path=name)
-    if tokenizer.get_vocab_size() > vocab:
+def _check_data(run: Trainer.Config) -> None:
+    tokenizer = read_manifest(run.dataloader.dataset_path).tokenizer
+    vocab = run.model_spec.model.vocab_size
+    if tokenizer.vocab_size > vocab:
         raise ConfigError(
-            f"data.tokenizer = {name!r} has {tokenizer.get_vocab_size()} entries, more than "
+            f"the tokenizer {tokenizer.name!r} has {tokenizer.vocab_size} entries, more than "
             f"model.vocab = {vocab}: raise model.vocab or take another tokenizer"
         )
-    if tokenizer.eos_id is None:
-        raise ConfigError(f"data.tokenizer = {name!r} has no end-of-text token")
+    splits = [run.dataloader, *([run.validator.dataloader] if run.validator.enable else [])]
+    for split in splits:
+        split.packed(run.training.seq_len)  # raises where there is not a row
 
 
 def check_folder(run: Trainer.Config) -> None:
@@ -115,6 +120,5 @@ def check_folder(run: Trainer.Config) -> None:
             f"the run in {run.dump_folder} is at step {step} and training.steps is "
             f"{run.training.steps}: raise it, or choose another --dump_folder"
         )
-    check_identity(
-        f"{run.dump_folder}/{run.checkpoint.folder}/step-{step}", identity(run.model_spec.model)
-    )
+    ours = identity(run.model_spec.model, run.dataloader.tokenizer)
+    check_identity(f"{run.dump_folder}/{run.checkpoint.folder}/step-{step}", ours)

@@ -29,8 +29,8 @@ from torchtitan.tools.profiler import Profiler
 from torchtitan.trainer import Trainer
 
 from mixit_titan import run_checks
-from mixit_titan.data.corpus import STDLIB, check_corpus
 from mixit_titan.data.loader import RowLoader
+from mixit_titan.data.section import DataSection, prepared_data
 from mixit_titan.data.tokenizers import tokenizer_config
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.model.build import model_spec
@@ -40,7 +40,7 @@ from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer
 from mixit_titan.runtime.device import has_gpu
 from mixit_titan.runtime.metrics import Metrics
 from mixit_titan.runtime.trainer import MixitTrainer
-from mixit_titan.runtime.validation import FinalValidator
+from mixit_titan.runtime.validation import HeldOutValidator
 from mixit_titan.sections import apply_overrides, fill, read_toml
 
 _SECTIONS = [
@@ -57,14 +57,6 @@ class TopLevel:
     """The run's folder: config, metrics, checkpoints, logs. Default: runs/FILE_VARIANT."""
     device: Literal["auto", "gpu"] = "auto"
     """`gpu`: refuse to run on a machine without one."""
-
-
-@dataclass(kw_only=True)
-class DataSection:
-    path: str = STDLIB
-    tokenizer: str = "bytes"
-    seed: int = 0
-    """Of the order of the rows."""
 
 
 @dataclass(kw_only=True)
@@ -127,18 +119,23 @@ def _build(table: dict[str, Any], path: str, where: str, on_gpus: bool) -> Train
             f'{where} is for GPUs (device = "gpu") and there is none here: '
             "take one of train_configs/debug_*.toml, or set --device auto"
         )
-    flavor, model = model_from_section(table.get("model", {}), where)
+    data = section(DataSection, "data")
+    flavor, model = model_from_section(table.get("model", {}), where, data.packing)
     training = section(TrainingConfig, "training")
     if "seq_len" not in table.get("training", {}):
         training.seq_len = model.shape.seq_len
-    data = section(DataSection, "data")
-    check_corpus(data.path)
-    tokenizer = tokenizer_config(data.tokenizer)
+    folder, tokenizer = prepared_data(data)
     loader = RowLoader.Config(
-        dataset_path=data.path, seed=data.seed, positions=_needs_positions(model)
+        dataset_path=folder,
+        packing=data.packing,
+        seed=data.seed,
+        workers=data.workers,
+        positions=data.packing == "stream" or _needs_positions(model),
     )
-    validator = section(FinalValidator.Config, "validator", hidden=["dataloader", "last_step"])
-    validator.dataloader = dataclasses.replace(loader, split="validation")
+    hidden = ["dataloader", "last_step", "steps"]
+    validator = section(HeldOutValidator.Config, "validator", hidden=hidden)
+    # The same rows for any seed, and no processes to be started for each validation.
+    validator.dataloader = dataclasses.replace(loader, split="validation", seed=0, workers=0)
     metrics = section(Metrics.Config, "metrics", hidden=["last_step"])
     validator.last_step = metrics.last_step = training.steps
     debug = section(DebugConfig, "debug")
@@ -146,8 +143,8 @@ def _build(table: dict[str, Any], path: str, where: str, on_gpus: bool) -> Train
     settings = {
         "model_spec": model_spec(flavor, model),
         "dump_folder": run.dump_folder or _dump_folder(path, model),
-        "hf_assets_path": data.tokenizer,
-        "tokenizer": tokenizer,
+        "hf_assets_path": tokenizer,
+        "tokenizer": tokenizer_config(tokenizer),
         "dataloader": loader,
         "validator": validator,
         "training": training,

@@ -1,8 +1,13 @@
 import os
+import tempfile
 
 # Some sandboxes advertise AMX and do not let it run: a bfloat16 product would kill the process.
 # oneDNN reads this when torch is imported.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+# What runs tokenise on the way is kept for this session only.
+_CACHE = tempfile.TemporaryDirectory(prefix="mixit_titan_tests_")
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 from collections.abc import Iterator
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from mixit_titan.data.corpus import documents
 from mixit_titan.errors import ConfigError
 from mixit_titan.run_config import load_run
 from mixit_titan.sections import apply_overrides
@@ -69,16 +68,15 @@ def test_the_variants_of_a_file_have_folders_of_their_own() -> None:
     assert load_run(paper, ANYWHERE, world_size=1).dump_folder == "runs/paper_fineweb_edu_mixit"
 
 
-def test_a_small_folder_has_both_splits(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("a" * 1000)
-    with pytest.raises(ConfigError, match=r"fewer than two .txt files"):
-        load_run(DEBUG, ["--data.path", str(tmp_path)], world_size=1)
-    (tmp_path / "b.txt").write_text("b" * 1000)
-    load_run(DEBUG, ["--data.path", str(tmp_path)], world_size=1)
-    assert {*documents(str(tmp_path), "train"), *documents(str(tmp_path), "validation")} == {
-        "a" * 1000,
-        "b" * 1000,
-    }
+def test_a_text_is_tokenised_once(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a" * 9000)
+    text = ["--data.path", str(tmp_path / "a.txt")]
+    folder = Path(load_run(DEBUG, text, world_size=1).dataloader.dataset_path)
+    before = (folder / "manifest.json").stat().st_mtime_ns
+    assert load_run(DEBUG, text, world_size=1).dataloader.dataset_path == str(folder)
+    assert (folder / "manifest.json").stat().st_mtime_ns == before
+    with pytest.raises(ConfigError, match=r"has 451 validation tokens, fewer than one row"):
+        load_run(DEBUG, [*text, "--model.seq_len", "512"], world_size=1)
 
 
 def test_any_set_of_parts_can_be_frozen(tmp_path: Path) -> None:
@@ -129,6 +127,10 @@ WRONG = {
     "--model.layers 0": "model.layers is 0: it must be at least 1",
     "--model.vocab 100": "'bytes' has 257 entries, more than model.vocab = 100",
     "--data.path no/where": "data.path = 'no/where' does not exist",
+    "--data.packing rows": "data.packing in .* is 'rows': expected 'documents', 'stream'",
+    "--data.workers -1": "data.workers is -1: it must be at least 0",
+    "--validator.rows 0": "validator.rows is 0: it must be at least 1",
+    "--validator.steps 3": "unknown key 'validator.steps'",
     "--data.tokenizer no/where": "data.tokenizer = 'no/where' is neither 'bytes', nor",
     "--activation_checkpoint.mode some": "activation_checkpoint.mode in .* is 'some'",
     "--loss.num_chunks 3": "loss.num_chunks = 3 does not divide training.seq_len = 128",

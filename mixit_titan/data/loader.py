@@ -1,38 +1,62 @@
-"""Rows of tokens in an order that does not depend on the number of ranks.
+"""Batches of rows in an order that depends on nothing but the seed.
 
 The order of an epoch is computed, not stored (permutation.py). A rank's n-th microbatch of b rows
 takes the places (n * ranks + rank) * b ... of it, so that a global batch is the same set of rows
-for any number of ranks and any split into microbatches, and the state is one number: places
-consumed.
+for any number of ranks, workers and microbatches, and the state is one number: places consumed.
 """
 
-import functools
+import signal
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
+from torchdata.stateful_dataloader import StatefulDataLoader
 from torchtitan.components.dataloader import BaseDataLoader
 from torchtitan.components.loss import IGNORE_INDEX
-from torchtitan.components.tokenizer import BaseTokenizer
 
-from mixit_titan.data.corpus import STDLIB, Split, documents
+from mixit_titan.data.packing import PACKINGS, DocumentRows, Packing, StreamRows
 from mixit_titan.data.permutation import permuted
+from mixit_titan.data.shards import open_split, read_manifest
 from mixit_titan.errors import ConfigError
+
+Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
+"""{"input": ..., "positions": ...} and the labels."""
+
+_FOREVER = 2**62
+_BLOCK = 4096
 
 
 class RowLoader(BaseDataLoader):
     @dataclass(kw_only=True, slots=True)
     class Config(BaseDataLoader.Config):
-        dataset_path: str | None = STDLIB
-        split: Split = "train"
+        dataset_path: str
+        """A folder that `mixit-titan prepare` has written."""
+        split: str = "train"
+        packing: Packing = "stream"
         seed: int = 0
         """Of the order of the rows."""
+        workers: int = 0
+        """Processes that read ahead; 0: the rank reads by itself."""
+        positions: bool = True
+        """Also give each token's position in its document. Rows of one document do without, unless
+        the attention builds its mask from them."""
         infinite: bool = True
         """Start another epoch after the last row, in another order."""
-        positions: bool = False
-        """Also give the positions in a row, which flex and varlen attention build masks from."""
+        limit: int = -1
+        """Rows of a loader that is not infinite; -1: all."""
+
+        @property
+        def tokenizer(self) -> str:
+            """The fingerprint of the tokenizer behind the rows."""
+            return read_manifest(self.dataset_path).tokenizer.fingerprint
+
+        def packed(self, seq_len: int) -> DocumentRows | StreamRows:
+            """The rows, in the order of the files; a ConfigError if there is not one."""
+            return PACKINGS[self.packing](open_split(self.dataset_path, self.split), seq_len)
 
     def __init__(
         self,
@@ -40,63 +64,100 @@ class RowLoader(BaseDataLoader):
         *,
         dp_world_size: int,
         dp_rank: int,
-        tokenizer: BaseTokenizer,
         seq_len: int,
         local_batch_size: int,
         **_: Any,
     ) -> None:
         self.config = config
-        self.ranks, self.rank = dp_world_size, dp_rank
-        self.seq_len, self.batch = seq_len, local_batch_size
-        self.tokens = tokenize(config.dataset_path, config.split, tokenizer)
-        self.rows = (len(self.tokens) - 1) // seq_len
-        if self.rows < 1:
-            raise ConfigError(
-                f"data.path = {config.dataset_path!r} has {len(self.tokens)} {config.split} "
-                f"tokens, fewer than one row of training.seq_len = {seq_len}"
-            )
+        self.batch, self.global_batch = local_batch_size, dp_world_size * local_batch_size
+        self.rank = dp_rank
+        self.batches = Batches(config, config.packed(seq_len), local_batch_size)
+        self.counted_by = {
+            "data.packing": config.packing,
+            "data.seed": config.seed,
+            "training.seq_len": seq_len,
+            "rows of the data": self.batches.packed.rows,
+        }
         self.consumed = 0  # places, over all ranks
 
-    def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
-        while self.config.infinite or self.consumed < self.rows:
-            first = self.consumed + self.rank * self.batch
-            self.consumed += self.ranks * self.batch
-            inputs, labels = self._rows(np.arange(first, first + self.batch))
-            batch = {"input": inputs}
-            if self.config.positions:
-                batch["positions"] = torch.arange(self.seq_len).expand(self.batch, -1).contiguous()
-            yield batch, labels
-
-    def _rows(self, places: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        epochs, indices = np.divmod(places, self.rows)
-        if self.config.infinite:
-            for epoch in np.unique(epochs):
-                now = epochs == epoch
-                indices[now] = permuted(
-                    indices[now], self.rows, seed=self.config.seed, epoch=int(epoch)
-                )
-        length = self.seq_len
-        rows = np.stack([self.tokens[i * length : (i + 1) * length + 1] for i in indices])
-        tokens = torch.from_numpy(rows.astype(np.int64))
-        inputs, labels = tokens[:, :-1], tokens[:, 1:].contiguous()
-        if not self.config.infinite:
-            # Every rank yields as many batches as the others; a row past the end does not count.
-            labels[torch.from_numpy(epochs > 0)] = IGNORE_INDEX
-        return inputs.contiguous(), labels
+    def __iter__(self) -> Iterator[Batch]:
+        first = self.consumed + self.rank * self.batch
+        # Every rank gives as many batches as the others.
+        left = _FOREVER if self.config.infinite else self.batches.end - self.consumed
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="'set_vital' is deprecated")
+            loader = StatefulDataLoader(
+                self.batches,
+                batch_size=None,
+                sampler=range(first, first + left + -left % self.global_batch, self.global_batch),
+                num_workers=self.config.workers,
+                worker_init_fn=_leave_interrupts_to_the_rank,
+                generator=torch.Generator(),  # it draws a seed for workers: not from the model's
+                # Its own state would be that of one rank and its workers: ours is `consumed`.
+                snapshot_every_n_steps=_FOREVER,
+            )
+        for batch in loader:
+            self.consumed += self.global_batch  # when it is given, not when a worker reads ahead
+            yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        return {"consumed": self.consumed}
+        return {"consumed": self.consumed, **self.counted_by}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Refuse to go on where rows were counted otherwise: `consumed` would mean other rows."""
+        different = [
+            f"{key} was {state_dict[key]!r} and is {ours!r}"
+            for key, ours in self.counted_by.items()
+            if state_dict[key] != ours
+        ]
+        if different:
+            raise ConfigError(
+                f"the run cannot go on exactly, because {', '.join(different)}: set what it was, "
+                "or choose another --dump_folder"
+            )
         self.consumed = state_dict["consumed"]
 
 
-@functools.lru_cache(maxsize=2)  # validation builds its loader anew each time
-def tokenize(path: str, split: Split, tokenizer: BaseTokenizer) -> np.ndarray:
-    """All documents of a split in one array, each followed by the end-of-text token."""
-    parts = []
-    for text in documents(path, split):
-        ids = tokenizer.encode(text, add_bos=False, add_eos=False)
-        parts.append(np.asarray(ids, dtype=np.uint32))
-        parts.append(np.asarray([tokenizer.eos_id], dtype=np.uint32))
-    return np.concatenate(parts)
+class Batches(Dataset):
+    """Item p is the batch of the places p, p + 1, ... in the order of all epochs."""
+
+    def __init__(
+        self, config: RowLoader.Config, packed: DocumentRows | StreamRows, batch: int
+    ) -> None:
+        self.config, self.packed, self.batch = config, packed, batch
+        limit = packed.rows if config.limit == -1 else min(config.limit, packed.rows)
+        self.end = _FOREVER if config.infinite else limit
+        self.block, self.order = -1, np.empty(0, dtype=np.int64)
+
+    def __getitem__(self, first: int) -> Batch:
+        places = np.arange(first, first + self.batch)
+        inputs, labels, positions = self.packed.read(self._rows(places))
+        labels[places >= self.end] = IGNORE_INDEX
+        batch = {"input": torch.from_numpy(inputs)}
+        if self.config.positions:
+            batch["positions"] = torch.from_numpy(np.ascontiguousarray(positions))
+        return batch, torch.from_numpy(labels)
+
+    def _rows(self, places: np.ndarray) -> np.ndarray:
+        """The order is computed for a block of places at a time: a few have the price of many."""
+        rows = np.empty_like(places)
+        for block in np.unique(places // _BLOCK):
+            if block != self.block:
+                self.block, self.order = block, self._order(block * _BLOCK + np.arange(_BLOCK))
+            here = places // _BLOCK == block
+            rows[here] = self.order[places[here] % _BLOCK]
+        return rows
+
+    def _order(self, places: np.ndarray) -> np.ndarray:
+        epochs, rows = np.divmod(places, self.packed.rows)
+        for epoch in np.unique(epochs):
+            now = epochs == epoch
+            rows[now] = permuted(
+                rows[now], self.packed.rows, seed=self.config.seed, epoch=int(epoch)
+            )
+        return rows
+
+
+def _leave_interrupts_to_the_rank(worker: int) -> None:
+    """A terminal sends Ctrl-C to the workers too; the rank ends them in its own time."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

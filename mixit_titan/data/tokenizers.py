@@ -3,6 +3,7 @@
 import base64
 import binascii
 import hashlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ _GPT4_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_SAVED = "tokenizer"  # in a folder of tokens
+_HF_FILES = ("tokenizer_config.json", "chat_template.jinja", "tokenizer.json")
 _LLAMA3_RANKS, _LLAMA3_SPECIALS = 128000, 256
 
 
@@ -86,6 +89,45 @@ def tokenizer_config(name: str) -> BaseTokenizer.Config:
         f"data.tokenizer = {name!r} is neither 'bytes', nor a .tiktoken file, nor Llama-3's "
         "tokenizer.model, nor a folder with a tokenizer.json"
     )
+
+
+def build_tokenizer(name: str) -> BaseTokenizer:
+    config = tokenizer_config(name)
+    try:
+        return config.build(tokenizer_path=name)
+    except ConfigError:
+        raise
+    except Exception as error:  # the tokenizers library raises nothing more special
+        raise ConfigError(f"the tokenizer in {name} cannot be read ({error})") from None
+
+
+def vocabulary(tokenizer: BaseTokenizer) -> int:
+    """One more than the largest id."""
+    if isinstance(tokenizer, HuggingFaceTokenizer):  # whose ids may have gaps
+        return max(tokenizer.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    return tokenizer.get_vocab_size()
+
+
+def copy_tokenizer(name: str, folder: Path) -> None:
+    """Put a tokenizer's own files beside the tokens that it made; bytes have none."""
+    if name == "bytes":
+        return
+    path, target = Path(name), folder / _SAVED
+    target.mkdir(exist_ok=True)
+    files = [path / file for file in _HF_FILES] if path.is_dir() else [path]
+    for file in filter(Path.is_file, files):  # tokenizer.json last: it makes a tokenizer of them
+        part = target / f".{file.name}.part"
+        shutil.copyfile(file, part)
+        part.replace(target / file.name)
+
+
+def saved_tokenizer(folder: Path) -> str | None:
+    """The name of the tokenizer whose files are in a folder of tokens, if there are any."""
+    saved = folder / _SAVED
+    if (saved / _HF_FILES[-1]).is_file():
+        return str(saved)
+    ranks = [*saved.glob("*.tiktoken"), *saved.glob("tokenizer.model")]
+    return str(ranks[0]) if ranks else None
 
 
 def fingerprint(tokenizer: BaseTokenizer) -> str:

@@ -97,9 +97,25 @@ def _sink(length: int, device: torch.device) -> torch.Tensor:
     return a_LL
 
 
-def causal_mix(a_NLL: torch.Tensor, v_BLNH: torch.Tensor) -> torch.Tensor:
-    """out[b, i, n] = sum over j <= i of A[n, i, j] v[b, j, n], with the top-left corner of A."""
+def causal_mix(
+    a_NLL: torch.Tensor, v_BLNH: torch.Tensor, positions_BL: torch.Tensor | None = None
+) -> torch.Tensor:
+    """out[b, i, n] = sum over j <= i of A[n, i, j] v[b, j, n], with the top-left corner of A.
+
+    With positions, each document of a row is mixed by the corner of its own:
+    A[n, positions[b, i], positions[b, j]] within a document, nothing across.
+    """
     length = v_BLNH.shape[1]
     a_NLL = a_NLL[:, :length, :length].to(v_BLNH.dtype)
-    # einsum folds the batch into the columns of the product: one matrix product a head.
-    return torch.einsum("nij,bjnh->binh", a_NLL, v_BLNH)
+    if positions_BL is None:
+        # einsum folds the batch into the columns of the product: one matrix product a head.
+        return torch.einsum("nij,bjnh->binh", a_NLL, v_BLNH)
+    a_NBLL = a_NLL[:, positions_BL.unsqueeze(2), positions_BL.unsqueeze(1)]
+    return torch.einsum("nbij,bjnh->binh", a_NBLL * same_document(positions_BL), v_BLNH)
+
+
+def same_document(positions_BL: torch.Tensor) -> torch.Tensor:
+    """(B, L, L): whether tokens i and j of a row are of one document. Positions restart at 0 with
+    each document, so index minus position is the index of its first token."""
+    first_BL = torch.arange(positions_BL.shape[1], device=positions_BL.device) - positions_BL
+    return first_BL.unsqueeze(2) == first_BL.unsqueeze(1)

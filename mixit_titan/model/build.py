@@ -10,7 +10,6 @@ from torchtitan.models.common.attention import (
     BaseAttention,
     GQAttention,
     QKVLinear,
-    ScaledDotProductAttention,
 )
 from torchtitan.models.common.config_utils import get_attention_config
 from torchtitan.models.common.feed_forward import FeedForward
@@ -20,6 +19,7 @@ from torchtitan.protocols.module import Module
 from torchtitan.tools import utils
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.model.document_attention import DocumentAttention
 from mixit_titan.model.initialization import Normal
 from mixit_titan.model.llama import (
     Block,
@@ -100,7 +100,7 @@ def attention_backend(name: AttentionBackend) -> Module.Config:
     if name == "auto":
         name = "flex" if utils.device_type == "cuda" else "sdpa"
     if name == "sdpa":
-        return ScaledDotProductAttention.Config()
+        return DocumentAttention.Config()
     if utils.device_type == "cpu":
         raise ConfigError(
             f"model.attention = {name!r} needs a GPU and this machine has none: "

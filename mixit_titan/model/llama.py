@@ -21,6 +21,7 @@ from torchtitan.models.llama3.sharding import set_llama3_sharding_config
 from torchtitan.protocols.module import Module
 
 from mixit_titan.kernels.mixing import MatrixSpec, causal_mix, mixing_matrix
+from mixit_titan.model.document_attention import DocumentAttention, document_mask
 from mixit_titan.model.initialization import name_parameters
 from mixit_titan.model.limits import check_limits, too_long
 from mixit_titan.model.recipes import Recipe
@@ -74,8 +75,10 @@ class PositionedEmbedding(Embedding):
         super().__init__(config)
         self.position_weight = nn.Parameter(torch.empty(config.seq_len, config.embedding_dim))
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return super().forward(input) + self.position_weight[: input.shape[1]]
+    def forward(self, input: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tensor:
+        if positions is None:
+            return super().forward(input) + self.position_weight[: input.shape[1]]
+        return super().forward(input) + F.embedding(positions, self.position_weight)
 
 
 class RandomMixing(Module):
@@ -108,8 +111,10 @@ class RandomMixing(Module):
             matrix.diagonal(dim1=1, dim2=2).sub_(1.0)
         self.matrix = matrix.to(TORCH_DTYPE_MAP[cfg.dtype])
 
-    def forward(self, v_BLNH: torch.Tensor) -> torch.Tensor:
-        mixed_BLNH = causal_mix(self.matrix, v_BLNH)
+    def forward(
+        self, v_BLNH: torch.Tensor, positions_BL: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        mixed_BLNH = causal_mix(self.matrix, v_BLNH, positions_BL)
         return v_BLNH + mixed_BLNH if self.config.spec.identity else mixed_BLNH
 
 
@@ -135,7 +140,7 @@ class MixingAttention(BaseAttention):
         positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
         v_BLNH = self.wv(x_BLD).unflatten(-1, (-1, self.head_dim))
-        return self.wo(self.inner_attention(v_BLNH).flatten(2))
+        return self.wo(self.inner_attention(v_BLNH, positions).flatten(2))
 
 
 class Block(TransformerBlock):
@@ -222,6 +227,17 @@ class MixitLlama(Decoder):
     ) -> torch.Tensor:
         if tokens.shape[1] > self.config.max_seq_len:
             raise too_long(tokens.shape[1], self.config.max_seq_len)
-        if positions is not None and self.config.variant.mixer == "mixing":
-            raise ValueError("the mixing mixer takes rows of one sequence each, without positions")
-        return super().forward(tokens, positions, attention_masks)
+        h = tokens
+        if isinstance(self.tok_embeddings, PositionedEmbedding):
+            h = self.tok_embeddings(tokens, positions)
+        elif self.tok_embeddings is not None:  # it is on the first pipeline stage only
+            h = self.tok_embeddings(tokens)
+        inner = self.config.layers[0].attention.inner_attention
+        if positions is not None and isinstance(inner, DocumentAttention.Config):
+            attention_masks = document_mask(positions)
+        for layer in self.layers.values():
+            h = layer(h, attention_masks, positions)
+        h = self.norm(h) if self.norm is not None else h
+        if self._skip_lm_head or self.lm_head is None:
+            return h
+        return self.lm_head(h)

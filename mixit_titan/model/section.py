@@ -4,6 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from mixit_titan.data.packing import Packing
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.build import AttentionBackend, llama_config
 from mixit_titan.model.llama import MixitLlama
@@ -32,8 +33,11 @@ class MixingSection:
     seed: int = 0
 
 
-def model_from_section(table: dict[str, Any], where: str) -> tuple[str, MixitLlama.Config]:
-    """The flavour's name and the model."""
+def model_from_section(
+    table: dict[str, Any], where: str, packing: Packing
+) -> tuple[str, MixitLlama.Config]:
+    """The flavour's name and the model. Rows of one document each need no mask but the causal one:
+    there `attention = "auto"` is SDPA, which has it for free."""
     shape_keys = _names(Shape)
     others = [*shape_keys, "mixing"]
     section = fill(ModelSection, table, section="model", where=where, others=others)
@@ -42,7 +46,10 @@ def model_from_section(table: dict[str, Any], where: str) -> tuple[str, MixitLla
     base |= {key: value for key, value in table.items() if key in shape_keys}
     shape = fill(Shape, base, section="model", where=where)
     recipe, seed = _mixing(table.get("mixing"), variant, where)
-    config = llama_config(shape, variant, recipe, mixing_seed=seed, attention=section.attention)
+    attention = section.attention
+    if attention == "auto" and packing == "documents":
+        attention = "sdpa"
+    config = llama_config(shape, variant, recipe, mixing_seed=seed, attention=attention)
     return section.flavor, config
 
 

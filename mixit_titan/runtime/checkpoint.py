@@ -21,6 +21,7 @@ from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
+from mixit_titan.data.loader import RowLoader
 from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.model.identity import differences, identity
 from mixit_titan.runtime.whole import clear, newest_whole, publish, unfinished
@@ -37,10 +38,15 @@ class IdentifiedCheckpointer(CheckpointManager):
         """The last checkpoint of a run is a full one, so that the run can be extended."""
 
     def __init__(
-        self, config: Config, *, model_parts: list[torch.nn.Module], **kwargs: Any
+        self,
+        config: Config,
+        *,
+        model_parts: list[torch.nn.Module],
+        dataloader: RowLoader,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(config, model_parts=model_parts, **kwargs)
-        self.identity = identity(model_parts[0].config)
+        super().__init__(config, model_parts=model_parts, dataloader=dataloader, **kwargs)
+        self.identity = identity(model_parts[0].config, dataloader.config.tokenizer)
         # Made once: asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._identity_bytes = _encode(self.identity)
         self._on_disk: str | None = None  # the checkpoint that holds the present state

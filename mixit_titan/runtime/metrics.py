@@ -56,8 +56,9 @@ class JsonLinesLogger(BaseLogger):
         return line
 
     def _validation(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        loss = metrics["validation_metrics/loss"]
-        return {"validation_loss": loss, "perplexity": math.exp(min(loss, 700))}
+        names = {"loss": "validation_loss", "perplexity": "perplexity"}
+        names |= {"bits_per_byte": "bits_per_byte", "tokens": "validation_tokens"}
+        return {ours: metrics[f"validation_metrics/{name}"] for name, ours in names.items()}
 
     def _continue_at(self, step: int, validation: bool) -> None:
         """Keep what an earlier run logged before `step`, drop what this run does again. A run that

@@ -1,5 +1,7 @@
-"""torchtitan's Trainer, which also stops when it is asked to, and says where it is."""
+"""torchtitan's Trainer, with what it lacks around the training steps: it stops when it is asked to,
+says where it is, and counts the tokens of all ranks."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
+from mixit_titan.data.loader import Batch
 from mixit_titan.errors import RunFailed
 from mixit_titan.runtime.checkpoint import disk_is_full
 from mixit_titan.runtime.device import has_gpu
@@ -29,7 +32,7 @@ class MixitTrainer(Trainer):
         if config.validator.enable:
             self.validator.agreement = self.agreement
         self.state_file = StateFile(config.dump_folder) if dist.get_rank() == 0 else None
-        self.resumed = False
+        self.tokens_before = self.own_tokens_before = 0  # of the run that this one continues
         # Kept, because asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._rng = torch.get_rng_state()
         self._gpu_rng = torch.zeros(16, dtype=torch.uint8)
@@ -67,11 +70,16 @@ class MixitTrainer(Trainer):
             "before it are whole. Make room, and start the run again"
         )
 
+    def batch_generator(self, data_iterable: Iterable[Batch]) -> Iterator[Batch]:
+        """torchtitan calls this once, after it has loaded a checkpoint and before the first step:
+        the moment to validate a model that has not been trained, and one that was saved before it
+        was validated."""
+        if self.config.validator.enable and self.validator.should_validate(self.step):
+            self.validator.validate(self.model_parts, self.step)
+        return super().batch_generator(data_iterable)
+
     def should_continue_training(self) -> bool:
         """torchtitan asks once after loading, and after every step."""
-        if not self.resumed:
-            self.resumed = True
-            self._validate_again()
         goes_on = super().should_continue_training()
         self._say("running")
         if goes_on:
@@ -89,24 +97,36 @@ class MixitTrainer(Trainer):
                 "Lower the learning rate, and start again"
             ) from error
 
-    def _validate_again(self) -> None:
-        """A step is saved before it is validated, so what ended the run may have come between."""
-        enabled = self.step > 0 and self.config.validator.enable
-        if enabled and self.validator.should_validate(self.step):
-            self.validator.validate(self.model_parts, self.step)
-
     def _say(self, word: Word, said: str = "") -> None:
         if self.state_file is not None:
             self.state_file.write(word, self.step, said)
 
+    @property
+    def _counting_ranks(self) -> int:
+        """The ranks whose tokens torchtitan adds up, all of which see equally many."""
+        mesh = self.parallel_dims.get_optional_mesh("loss")
+        return mesh.size() if mesh is not None else 1
+
     def state_dict(self) -> dict[str, Any]:
+        """torchtitan saves the tokens of one rank; we those of all, for any number of ranks. It
+        does not save the state of the random generators."""
+        new = self._counting_ranks * (self.ntokens_seen - self.own_tokens_before)
         self._rng.copy_(torch.get_rng_state())
         if has_gpu():
             self._gpu_rng.copy_(utils.device_module.get_rng_state())
-        return {**super().state_dict(), "rng": self._rng, "gpu_rng": self._gpu_rng}
+        return super().state_dict() | {
+            "ntokens_seen": self.tokens_before + new,
+            "rng": self._rng,
+            "gpu_rng": self._gpu_rng,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
+        self.tokens_before = self.ntokens_seen
+        mesh = self.parallel_dims.get_optional_mesh("loss")
+        share, rest = divmod(self.tokens_before, self._counting_ranks)
+        first = mesh is None or mesh.get_local_rank() == 0
+        self.own_tokens_before = self.ntokens_seen = share + (rest if first else 0)
         torch.set_rng_state(state_dict["rng"])
         if has_gpu() and state_dict["gpu_rng"].any():  # zeros: written without a GPU
             utils.device_module.set_rng_state(state_dict["gpu_rng"])

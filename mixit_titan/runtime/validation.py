@@ -1,25 +1,130 @@
-"""torchtitan's validation, and one after the last step."""
+"""Validation on the held-out split: exact sums, the same on any number of ranks."""
 
+import dataclasses
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torchtitan.components.loss import IGNORE_INDEX
+from torchtitan.components.tokenizer import BaseTokenizer
 from torchtitan.components.validate import Validator
+from torchtitan.distributed import utils as dist_utils
+from torchtitan.tools import utils
 
+from mixit_titan.data.loader import Batch
+from mixit_titan.data.token_bytes import token_bytes
 from mixit_titan.runtime.stop import Agreement
 
 
-class FinalValidator(Validator):
+class HeldOutValidator(Validator):
+    """Reports loss, perplexity and bits per byte before the first step, every `freq` steps and
+    after the last."""
+
     @dataclass(kw_only=True, slots=True)
     class Config(Validator.Config):
+        rows: int = -1
+        """Rows of the held-out split, always the same ones; -1: all."""
+        steps: int = 1
+        """torchtitan's count of batches, which depends on the ranks: `rows` takes its place."""
         last_step: int = -1
         """Set from training.steps."""
 
     agreement: Agreement
     """Set by the trainer: a stop does not wait for the end of a validation."""
 
-    def should_validate(self, step: int) -> bool:
-        return step == self.config.last_step or super().should_validate(step)
+    def __init__(
+        self,
+        config: Config,
+        *,
+        dp_world_size: int,
+        dp_rank: int,
+        tokenizer: BaseTokenizer,
+        seq_len: int,
+        local_batch_size: int,
+        **kwargs: Any,
+    ) -> None:
+        rank = {"dp_world_size": dp_world_size, "dp_rank": dp_rank, "tokenizer": tokenizer}
+        rank |= {"seq_len": seq_len, "local_batch_size": local_batch_size}
+        super().__init__(config, **rank, **kwargs)
+        rows = dataclasses.replace(config.dataloader, infinite=False, limit=config.rows)
+        self.loader = rows.build(**rank)
+        sizes = token_bytes(tokenizer, self.loader.batches.packed.split)
+        self.token_bytes = torch.from_numpy(sizes).to(utils.device_type)
 
-    def post_dataloading_process(self, *args: Any, **kwargs: Any) -> Any:
-        self.agreement.check()
-        return super().post_dataloading_process(*args, **kwargs)
+    def should_validate(self, step: int) -> bool:
+        return step in (0, self.config.last_step) or step % self.config.freq == 0
+
+    @torch.no_grad()
+    def validate(self, model_parts: list[nn.Module], step: int) -> None:
+        for model in model_parts:
+            model.eval()
+        # Sums over all labels of the negative log-likelihood, of 1 and of the label's bytes.
+        sums = torch.zeros(3, dtype=torch.float64, device=utils.device_type)
+        for batch in self._batches():
+            loss, labels = self._forward(batch, model_parts)
+            if not self.parallel_dims.pp_enabled or self.pp_has_last_stage:
+                sums += self._sums(loss, labels)
+        for mesh in ("loss", "pp"):
+            sums = dist_utils.dist_sum_tensor(sums, self.parallel_dims.get_optional_mesh(mesh))
+        for model in model_parts:
+            model.train()
+        nats, tokens, size = sums.tolist()
+        loss = nats / tokens
+        extra = {
+            "validation_metrics/perplexity": math.exp(min(loss, 700)),
+            "validation_metrics/bits_per_byte": nats / math.log(2) / size,
+            "validation_metrics/tokens": int(tokens),
+        }
+        self.metrics_processor.log_validation(loss=loss, step=step, extra_metrics=extra)
+
+    def _batches(self) -> Iterator[Batch]:
+        self.loader.consumed = 0
+        for inputs, labels in self.loader:
+            self.agreement.check()
+            self.metrics_processor.ntokens_since_last_log += labels.numel()
+            inputs = {name: value.to(utils.device_type) for name, value in inputs.items()}
+            yield inputs, labels.to(utils.device_type)
+
+    def _forward(
+        self, batch: Batch, model_parts: list[nn.Module]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The summed loss of this rank's part of the batch, and the labels of that part."""
+        if self.parallel_dims.pp_enabled:
+            return self._pipelined(batch, model_parts)
+        inputs, labels, extra = self.post_dataloading_process(*batch, model_parts)
+        with self.validation_context():
+            loss, _ = self.loss_fn(model_parts[0](inputs, **extra), labels)
+        return loss, labels
+
+    def _sums(self, loss: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        loss, labels = (x.to_local() if isinstance(x, DTensor) else x for x in (loss, labels))
+        counted = labels != IGNORE_INDEX
+        size = self.token_bytes[labels.clamp(min=0)] * counted
+        return torch.stack([loss.double(), counted.sum().double(), size.sum()])
+
+    def _pipelined(
+        self, batch: Batch, model_parts: list[nn.Module]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, labels = batch
+        size = self.parallelism.pipeline_parallel_microbatch_size
+        arguments, extras, targets = [], [], []
+        for n, target in enumerate(labels.split(size)):
+            part = {name: value.split(size)[n] for name, value in inputs.items()}
+            tokens, target, extra = self.post_dataloading_process(part, target, model_parts)
+            arguments.append((tokens,))
+            extras.append(extra)
+            targets.append(target)
+        losses: list[torch.Tensor] = []
+        with self.validation_context():
+            self.pp_schedule.eval(
+                arg_mbs=arguments if self.pp_has_first_stage else None,
+                kwarg_mbs=extras,
+                target_mbs=targets if self.pp_has_last_stage else None,
+                losses=losses if self.pp_has_last_stage else None,
+            )
+        loss = torch.stack(losses).sum() if losses else torch.zeros(())  # no loss but on the last
+        return loss.to(utils.device_type), torch.cat(targets)

@@ -1,112 +1,175 @@
+"""Batches, against rows that plain Python puts together."""
+
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torchtitan.components.loss import IGNORE_INDEX
 
-from mixit_titan.data.corpus import documents
 from mixit_titan.data.loader import RowLoader
-from mixit_titan.data.tokenizers import ByteTokenizer
 from mixit_titan.errors import ConfigError
+from tests.shards import EOS, random_documents, write_shards
 
-BYTES = ByteTokenizer()
+L = 16
+TRAIN = random_documents(90, 50)
+HELD_OUT = random_documents(23, 50, seed=1)
+PACKINGS = ("documents", "stream")
 
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> str:
-    for n in range(40):
-        words = " ".join(str(n * 1000 + k) for k in range(20 + n))
-        (tmp_path / f"{n:02}.txt").write_text(words, encoding="utf-8")
-    return str(tmp_path)
-
-
-def loader(path: str, rank: int, ranks: int, batch: int, **settings: object) -> RowLoader:
-    config = RowLoader.Config(dataset_path=path, **settings)
-    return RowLoader(
-        config,
-        dp_rank=rank,
-        dp_world_size=ranks,
-        tokenizer=BYTES,
-        seq_len=16,
-        local_batch_size=batch,
-    )
+Row = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Inputs, labels, positions."""
 
 
-def global_batches(path: str, ranks: int, batch: int, count: int, start: int = 0) -> list[set]:
-    """Sets of rows: `count` global batches of 12 rows, put together from all ranks."""
-    loaders = [loader(path, rank, ranks, batch) for rank in range(ranks)]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("data") / "prepared"
+    return str(write_shards(path, train=TRAIN, validation=HELD_OUT))
+
+
+def expected_rows(documents: list[list[int]], packing: str) -> list[Row]:
+    """One token after another."""
+    if packing == "documents":
+        rows = []
+        for document in documents:
+            tokens = [*document, EOS][: L + 1]
+            padding = L - (len(tokens) - 1)
+            labels = tokens[1:] + [IGNORE_INDEX] * padding
+            rows.append((tuple(tokens[:-1] + [EOS] * padding), tuple(labels), tuple(range(L))))
+        return rows
+    stream, offset = [], []
+    for document in documents:
+        stream += [*document, EOS]
+        offset += range(len(document) + 1)
+    rows = []
+    for start in range(0, len(stream) - 1, L):
+        inputs, labels, positions = [], [], []
+        for at in range(start, start + L):
+            inside = at + 1 < len(stream)
+            inputs.append(stream[at] if inside else EOS)
+            labels.append(stream[at + 1] if inside and offset[at + 1] else IGNORE_INDEX)
+            fresh = at == start or (at < len(stream) and offset[at] == 0)
+            positions.append(0 if fresh else positions[-1] + 1)
+        rows.append((tuple(inputs), tuple(labels), tuple(positions)))
+    return rows
+
+
+def loader(
+    folder: str, rank: int = 0, ranks: int = 1, batch: int = 1, **settings: object
+) -> RowLoader:
+    config = RowLoader.Config(dataset_path=folder, **settings)
+    return RowLoader(config, dp_rank=rank, dp_world_size=ranks, seq_len=L, local_batch_size=batch)
+
+
+def rows_of(batch: tuple[dict[str, torch.Tensor], torch.Tensor]) -> list[Row]:
+    tensors = (batch[0]["input"], batch[1], batch[0]["positions"])
+    assert all(t.dtype == torch.int64 and t.is_contiguous() for t in tensors)
+    return [
+        tuple(tuple(values) for values in row)
+        for row in zip(*(t.tolist() for t in tensors), strict=True)
+    ]
+
+
+def global_batches(
+    folder: str, ranks: int, batch: int, count: int, state: dict | None = None, **settings: object
+) -> tuple[list[list[Row]], dict]:
+    """`count` global batches of 24 rows, put together from all ranks, and the state after them."""
+    loaders = [loader(folder, rank, ranks, batch, **settings) for rank in range(ranks)]
     for one in loaders:
-        one.load_state_dict({"consumed": start})
+        if state is not None:
+            one.load_state_dict(state)
     iterators = [iter(one) for one in loaders]
     batches = []
     for _ in range(count):
         rows = [
-            tuple(row.tolist())
-            for _ in range(12 // (ranks * batch))
+            row
+            for _ in range(24 // (ranks * batch))
             for iterator in iterators
-            for row in next(iterator)[0]["input"]
+            for row in rows_of(next(iterator))
         ]
-        assert len(rows) == 12
-        batches.append(set(rows))
-    return batches
+        assert len(rows) == 24
+        batches.append(sorted(rows))
+    states = [one.state_dict() for one in loaders]
+    assert all(s == states[0] for s in states)
+    return batches, states[0]
 
 
-def test_global_batches_do_not_depend_on_the_ranks(corpus: str) -> None:
-    expected = global_batches(corpus, 1, 12, 30)  # more than an epoch
-    assert len(set().union(*expected)) > 250
-    for ranks, batch in ((1, 3), (2, 6), (3, 4), (3, 2), (4, 3), (12, 1)):
-        assert global_batches(corpus, ranks, batch, 30) == expected
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_an_epoch_has_every_row_once_and_the_next_another_order(folder: str, packing: str) -> None:
+    expected = expected_rows(TRAIN, packing)
+    iterator = iter(loader(folder, packing=packing))
+    epochs = [[rows_of(next(iterator))[0] for _ in expected] for _ in "12"]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(expected)
+    assert epochs[0] != epochs[1] and epochs[0] != expected
+    other = iter(loader(folder, packing=packing, seed=1))
+    assert [rows_of(next(other))[0] for _ in expected] != epochs[0]
 
 
-def test_a_resume_on_another_number_of_ranks_goes_on_exactly(corpus: str) -> None:
-    expected = global_batches(corpus, 1, 12, 30)
-    assert global_batches(corpus, 3, 2, 20, start=10 * 12) == expected[10:]
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_global_batches_do_not_depend_on_ranks_and_microbatches(folder: str, packing: str) -> None:
+    expected, _ = global_batches(folder, 1, 24, 15, packing=packing)  # more than an epoch
+    for ranks, batch in ((1, 3), (2, 6), (3, 8), (3, 2), (8, 3)):
+        assert global_batches(folder, ranks, batch, 15, packing=packing)[0] == expected
 
 
-def test_an_epoch_has_every_row_once_and_the_next_another_order(corpus: str) -> None:
-    one = loader(corpus, 0, 1, 1)
-    iterator = iter(one)
-    epochs = [
-        [tuple(next(iterator)[0]["input"][0].tolist()) for _ in range(one.rows)] for _ in "12"
-    ]
-    text = np.concatenate([np.array([*BYTES.encode(d), 256]) for d in documents(corpus, "train")])
-    rows = [tuple(text[i * 16 : i * 16 + 16].tolist()) for i in range((len(text) - 1) // 16)]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(rows)
-    assert epochs[0] != epochs[1] and epochs[0] != rows
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_resume_on_other_ranks_goes_on_exactly(folder: str, packing: str) -> None:
+    expected, _ = global_batches(folder, 1, 24, 15, packing=packing)
+    before, state = global_batches(folder, 2, 4, 6, packing=packing)
+    after, state = global_batches(folder, 3, 8, 5, state, packing=packing)
+    last, state = global_batches(folder, 8, 1, 4, state, packing=packing)
+    assert before + after + last == expected
+    assert state["consumed"] == 15 * 24
 
 
-def test_labels_are_the_next_tokens(corpus: str) -> None:
-    batch, labels = next(iter(loader(corpus, 0, 1, 4, positions=True)))
-    assert torch.equal(batch["input"][:, 1:], labels[:, :-1])
-    assert torch.equal(batch["positions"][2], torch.arange(16))
+def test_workers_change_nothing_also_across_a_resume(folder: str) -> None:
+    """They read ahead: what they have read and the rank has not seen is read again."""
+    expected, _ = global_batches(folder, 1, 24, 9)
+    before, state = global_batches(folder, 2, 4, 5, workers=3)
+    after, _ = global_batches(folder, 1, 12, 4, state, workers=2)
+    assert before + after == expected
 
 
-def test_validation_ends_on_all_ranks_at_once_and_counts_each_row_once(corpus: str) -> None:
-    one = loader(corpus, 0, 1, 1, split="validation", infinite=False)
-    expected = sorted(tuple(labels[0].tolist()) for _, labels in one)
-    per_rank = [
-        list(loader(corpus, rank, 3, 2, split="validation", infinite=False)) for rank in range(3)
-    ]
-    assert len({len(batches) for batches in per_rank}) == 1
-    labels = [tuple(r.tolist()) for batches in per_rank for _, rows in batches for r in rows]
-    assert sorted(row for row in labels if IGNORE_INDEX not in row) == expected
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    {
+        "packing": "data.packing was 'stream' and is 'documents'",
+        "seed": "data.seed was 0 and is 5",
+    }.items(),
+)
+def test_a_resume_that_counts_rows_otherwise_is_refused(
+    folder: str, changed: str, said: str
+) -> None:
+    state = loader(folder).state_dict()
+    other = loader(folder, **{changed: {"packing": "documents", "seed": 5}[changed]})
+    with pytest.raises(ConfigError, match=said):
+        other.load_state_dict(state)
 
 
-def test_training_and_validation_share_no_document(corpus: str) -> None:
-    train, held_out = (set(documents(corpus, split)) for split in ("train", "validation"))
-    assert len(train) + len(held_out) == 40 and not train & held_out
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("limit", [-1, 11, 10**6])
+def test_a_finite_loader_gives_each_row_once_on_any_number_of_ranks(
+    folder: str, packing: str, limit: int
+) -> None:
+    expected = expected_rows(HELD_OUT, packing)
+    settings = {"split": "validation", "infinite": False, "limit": limit, "packing": packing}
+    kept = []
+    for ranks, batch in ((1, 1), (3, 2), (8, 4)):
+        per_rank = [list(loader(folder, r, ranks, batch, **settings)) for r in range(ranks)]
+        assert len({len(batches) for batches in per_rank}) == 1  # or a collective would hang
+        rows = [row for batches in per_rank for batch_ in batches for row in rows_of(batch_)]
+        kept.append(sorted(row for row in rows if set(row[1]) != {IGNORE_INDEX}))
+    assert kept[0] == kept[1] == kept[2]
+    assert set(kept[0]) <= set(expected)
+    assert len(kept[0]) == (11 if limit == 11 else len(expected))
 
 
-def test_a_corpus_shorter_than_a_row_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "short.txt"
-    file.write_text("short")
-    with pytest.raises(ConfigError, match="fewer than one row"):
-        loader(str(file), 0, 1, 1)
+def test_rows_of_one_document_can_go_without_positions(folder: str) -> None:
+    batch, _ = next(iter(loader(folder, packing="documents", positions=False)))
+    assert set(batch) == {"input"}
 
 
-def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "latin.txt"
-    file.write_bytes(b"caf\xe9" * 100)
-    with pytest.raises(ConfigError, match=r"latin.txt is not UTF-8 text \(byte 3\)"):
-        loader(str(file), 0, 1, 1)
+def test_a_split_without_a_row_is_refused(tmp_path: Path) -> None:
+    path = str(write_shards(tmp_path, train=[[1] * (L - 1)], validation=[]))
+    with pytest.raises(ConfigError, match=r"has 16 train tokens, fewer than one row of"):
+        loader(path)
+    with pytest.raises(ConfigError, match=r"has no validation document: prepare more text"):
+        loader(path, split="validation", packing="documents")

@@ -81,6 +81,17 @@ def test_ranks_over_nccl_give_the_losses_of_one(tmp_path: Path) -> None:
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) < 1e-3
 
 
+@pytest.mark.parametrize("packing", ["stream", "documents"])
+def test_both_packings_train_with_every_attention(tmp_path: Path, packing: str) -> None:
+    settings = ["--data.packing", packing, "--data.workers", "1", "--model.attention"]
+    curves = [
+        losses(tmp_path / name, "standard", *settings, name)
+        for name in ("auto", "sdpa", "flex", "varlen")
+    ]
+    for curve in curves[1:]:
+        assert max(abs(a - b) for a, b in zip(curve, curves[0], strict=True)) < 0.05
+
+
 @pytest.mark.parametrize("variant", ["mixit", "frozen_qk"])
 def test_torchtitans_own_entry_point(tmp_path: Path, variant: str) -> None:
     values = losses(tmp_path / "run", variant, native=True)
@@ -104,8 +115,9 @@ def test_flex_attention_keeps_documents_apart_and_agrees_with_sdpa() -> None:
             return models["flex"](ids, positions, masks)
 
     with torch.no_grad():
-        expected = models["sdpa"](tokens)
+        expected, expected_halves = models["sdpa"](tokens), models["sdpa"](tokens, halves)
     torch.testing.assert_close(flex(tokens, whole), expected, atol=2e-3, rtol=0)
+    torch.testing.assert_close(flex(tokens, halves), expected_halves, atol=2e-3, rtol=0)
     changed = tokens.clone()
     changed[:, 5] = (changed[:, 5] + 1) % 320
     before, after = flex(tokens, halves), flex(changed, halves)

@@ -1,5 +1,7 @@
 """Real runs through torchtitan's Trainer, shared by the tests of this folder."""
 
+import argparse
+import inspect
 import json
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.shipped import shipped_configs
+from tests.shards import write_shards
 
 STEPS = 20
 SMALL = [
@@ -21,17 +24,27 @@ SMALL = [
 
 
 class Runs:
-    """Name -> folder of a finished run, its losses by step and its settings."""
+    """Name -> folder of a finished run, its losses by step and its settings.
+
+    Documents are the lines of a file, so that a row of 32 tokens holds several of them, or parts.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        lines = [list(line.encode()) for line in inspect.getsource(argparse).splitlines() if line]
+        self.data = write_shards(
+            root / "data", per_shard=300, train=lines[100:], validation=lines[:100]
+        )
 
     def train(self, ranks: int, jobs: dict[str, tuple[str, list[str]]]) -> None:
         """Train `jobs` (run name -> variant, overrides) on `ranks` ranks in one torchrun."""
         described = [
             (
                 str(shipped_configs()[f"debug_{variant}"]),
-                [*SMALL, "--dump_folder", str(self.root / name), *overrides],
+                [
+                    *(*SMALL, "--data.path", str(self.data)),
+                    *("--dump_folder", str(self.root / name), *overrides),
+                ],
             )
             for name, (variant, overrides) in jobs.items()
         ]

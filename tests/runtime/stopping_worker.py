@@ -23,12 +23,12 @@ from mixit_titan.run_config import load_run
 from mixit_titan.runtime import stop
 from mixit_titan.runtime.train import train
 from mixit_titan.runtime.trainer import MixitTrainer
-from mixit_titan.runtime.validation import FinalValidator
+from mixit_titan.runtime.validation import HeldOutValidator
 from mixit_titan.shipped import shipped_configs
 
 from .conftest import SMALL, STEPS
 
-VALIDATED = ["--validator.enable", "true", "--validator.freq", "7", "--validator.steps", "3"]
+VALIDATED = ["--validator.enable", "true", "--validator.freq", "7", "--validator.rows", "24"]
 ASYNCHRONOUS = ["--checkpoint.async_mode", "async"]
 EVERY_STEP = ["--checkpoint.interval", "1", "--checkpoint.keep_latest_k", "0"]
 
@@ -38,7 +38,7 @@ def main(root: Path) -> None:
     run(root / "unbroken")
     with asked(MixitTrainer, "train_step", rank=1, step=9):
         run(root / "in_a_step")
-    with asked(FinalValidator, "validate", rank=1, step=14):
+    with asked(HeldOutValidator, "validate", rank=1, step=14):
         run(root / "in_a_validation")
     with asked(MixitTrainer, "should_continue_training", rank=0, step=0):
         run(root / "while_loading")
@@ -91,7 +91,7 @@ def asked(owner: type, name: str, *, rank: int, step: int) -> Iterator[None]:
     """One rank gets a signal at a step, as the method begins."""
     method = getattr(owner, name)
 
-    def signalled(self: MixitTrainer | FinalValidator, *arguments: object) -> object:
+    def signalled(self: MixitTrainer | HeldOutValidator, *arguments: object) -> object:
         now = self.step if isinstance(self, MixitTrainer) else arguments[1]
         if dist.get_rank() == rank and now == step:
             os.kill(os.getpid(), signal.SIGUSR1)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.cli import main
+from mixit_titan.data.shards import read_manifest
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.checkpoint import check_identity, read_identity
 from mixit_titan.shipped import shipped_configs
@@ -61,6 +62,15 @@ def test_the_trainer_checks_too(runs: Runs, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"frozen is \[\] there and \['v'\] here"):
         check_identity(checkpoint, read_identity(checkpoint) | {"frozen": ["v"]})
     check_identity(checkpoint, read_identity(checkpoint) | {"frozen": ["v"]}, initial=True)
+
+
+def test_a_checkpoint_of_other_tokens_is_refused(runs: Runs) -> None:
+    checkpoint = str(runs.folder("mixit") / "checkpoint" / "step-20")
+    saved = read_identity(checkpoint)
+    assert saved["data.tokenizer"] == read_manifest(runs.data).tokenizer.fingerprint
+    for initial in (False, True):
+        with pytest.raises(ConfigError, match=r"data.tokenizer is '\w+' there and 'other' here"):
+            check_identity(checkpoint, saved | {"data.tokenizer": "other"}, initial=initial)
 
 
 def test_the_identity_says_what_the_matrices_are(runs: Runs) -> None:

@@ -1,5 +1,6 @@
 """The same run in other ways: the loss curve must not care."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -111,9 +112,23 @@ def test_a_resumed_run_gives_the_unbroken_curve(runs: Runs) -> None:
         assert len(runs.losses(f"{name}_resumed")) == 10
         with (runs.folder(f"{name}_resumed") / "metrics.jsonl").open("a") as file:
             file.write('{"step": 11, "loss": 99.0, "seconds": 1.0}\n{"step": 12, "lo')
-    runs.train(1, {f"{name}_resumed": (name, []) for name in names})
+    runs.train(1, {f"{name}_resumed": (name, ["--data.workers", "1"]) for name in names})
     for name in names:
         assert_same(runs.losses(f"{name}_resumed"), runs.losses(name), 1e-4)
+        last = read_metrics(runs.folder(f"{name}_resumed") / "metrics.jsonl")[-1]
+        assert last["tokens"] == STEPS * 8 * 32  # of all ranks, before and after
+
+
+def test_a_resume_that_counts_rows_otherwise_is_refused(runs: Runs, tmp_path: Path) -> None:
+    shutil.copytree(runs.folder("standard"), tmp_path / "run")
+    config = str(shipped_configs()["debug_standard"])
+    command = [sys.executable, "-m", "mixit_titan", "train", config, *SMALL]
+    command += ["--dump_folder", str(tmp_path / "run"), "--data.path", str(runs.data)]
+    command += ["--training.steps", "25", "--data.packing", "documents"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2, done.stdout + done.stderr
+    said = "mixit-titan: the run cannot go on exactly, because data.packing was 'stream' and is"
+    assert said in done.stderr and "Traceback" not in done.stderr
 
 
 def test_frozen_weights_survive_the_spmd_types_backend(runs: Runs) -> None:

@@ -1,0 +1,102 @@
+"""Tokens per second of the loader alone, from warm shards.
+
+    python benchmarks/loader.py --out runs/bench_loader.json
+
+Writes shards of random tokens into a temporary folder, in documents of about the lengths of web
+pages, and reads them in both packings, without workers and with two. One JSON object on screen and
+in the file.
+"""
+
+import hashlib
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from mixit_titan.atomic import write_text
+from mixit_titan.data.loader import RowLoader
+from mixit_titan.data.shards import Manifest, Shard, Split, TokenizerRecord, write_manifest
+
+_EOS = 50256
+
+
+@dataclass
+class Arguments:
+    out: Path = Path("runs/bench_loader.json")
+    tokens: int = 64_000_000
+    """Of the whole folder, in 16-bit ids."""
+    shards: int = 8
+    seq_len: int = 2048
+    batch: int = 16
+    """Rows of a batch."""
+    seconds: float = 5.0
+    """Of reading, for each measurement."""
+    mean_document: int = 1000
+    """Tokens of a document, on average."""
+
+
+def main(args: Arguments) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _write(Path(folder), args)
+        rates = {
+            f"{packing}, {workers} workers": round(_rate(folder, packing, workers, args))
+            for packing in ("documents", "stream")
+            for workers in (0, 2)
+        }
+    settings = {"tokens": args.tokens, "seq_len": args.seq_len, "batch": args.batch}
+    result = {**settings, "mean_document": args.mean_document, "tokens_per_s": rates}
+    write_text(args.out, json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result))
+
+
+def _rate(folder: str, packing: str, workers: int, args: Arguments) -> float:
+    """Tokens of whole rows, padding included, as a model takes them."""
+    config = RowLoader.Config(dataset_path=folder, packing=packing, workers=workers)
+    loader = RowLoader(
+        config, dp_rank=0, dp_world_size=1, seq_len=args.seq_len, local_batch_size=args.batch
+    )
+    batches = iter(loader)
+    for _ in range(50):
+        next(batches)
+    tokens, start = 0, time.perf_counter()
+    while time.perf_counter() - start < args.seconds:
+        for _ in range(20):
+            tokens += next(batches)[1].numel()
+    return tokens / (time.perf_counter() - start)
+
+
+def _write(folder: Path, args: Arguments) -> None:
+    draw = np.random.default_rng(0)
+    shards = []
+    for n in range(args.shards):
+        tokens = draw.integers(0, _EOS, args.tokens // args.shards, dtype=np.uint16)
+        lengths = 2 + draw.exponential(args.mean_document, len(tokens)).astype(np.int64)
+        ends = np.cumsum(lengths)
+        ends = np.append(ends[ends < len(tokens)], len(tokens)).astype("<u8")
+        tokens[ends - 1] = _EOS
+        files = {"tokens": tokens.tobytes(), "ends": ends.tobytes()}
+        shard = Shard(
+            name=f"train-{n:05}",
+            documents=len(ends),
+            tokens=len(tokens),
+            bytes=4 * len(tokens),
+            sha256={
+                ending: hashlib.sha256(content).hexdigest() for ending, content in files.items()
+            },
+        )
+        for ending, path in shard.files(folder).items():
+            path.write_bytes(files[ending])
+        shards.append(shard)
+    sums = {k: sum(getattr(s, k) for s in shards) for k in ("documents", "tokens", "bytes")}
+    record = TokenizerRecord(name="none", fingerprint="", vocab_size=_EOS + 1, eos_id=_EOS)
+    split = Split(**sums, shards=tuple(shards))
+    manifest = Manifest(source={}, dtype="uint16", tokenizer=record, splits={"train": split})
+    write_manifest(folder, manifest)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))

@@ -1,0 +1,86 @@
+"""How fast `mixit-titan prepare` is, beside a plain loop of one process over the same texts.
+
+    python benchmarks/prepare.py --source TEXT --tokenizer FILE.tiktoken --out runs/bench_prepare
+
+Both go over the whole corpus, in turns, so that whatever else the machine does meets both. The loop
+only encodes texts that are in memory. prepare also reads, checks, sends, writes and syncs.
+"""
+
+import json
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+import tyro
+
+from mixit_titan.atomic import write_text
+from mixit_titan.data.prepare import prepare
+from mixit_titan.data.sources import STDLIB, find_corpus
+from mixit_titan.data.tokenizers import RankTokenizer, build_tokenizer
+
+
+@dataclass(kw_only=True)
+class Arguments:
+    tokenizer: str
+    """As in `mixit-titan prepare`."""
+    source: str = STDLIB
+    local: str | None = None
+    workers: int = 2
+    rounds: int = 5
+    megabytes: int = 32
+    """The texts are repeated until they are so many: short runs measure the start."""
+    out: Path = Path("runs/bench_prepare")
+
+
+def measure(args: Arguments) -> dict:
+    texts = _texts(args)
+    tokenizer = build_tokenizer(args.tokenizer)
+    rank = isinstance(tokenizer, RankTokenizer)
+    encode = tokenizer.encoding.encode_ordinary if rank else tokenizer.encode
+    loop, prepared = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus.jsonl"
+        corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        for number in range(args.rounds):
+            start = time.perf_counter()
+            tokens = sum(len(encode(text)) for text in texts)
+            loop.append(tokens / (time.perf_counter() - start))
+            start = time.perf_counter()
+            prepare(
+                find_corpus(str(corpus)),
+                args.tokenizer,
+                Path(folder) / str(number),
+                workers=args.workers,
+            )
+            prepared.append(tokens / (time.perf_counter() - start))
+    return {
+        "source": args.source,
+        "tokenizer": Path(args.tokenizer).name,
+        "workers": args.workers,
+        "rounds": args.rounds,
+        "documents": len(texts),
+        "tokens": tokens,
+        "loop_tokens_per_s": statistics.median(loop),
+        "prepare_tokens_per_s": statistics.median(prepared),
+        "ratio": statistics.median(p / q for p, q in zip(prepared, loop, strict=True)),
+    }
+
+
+def _texts(args: Arguments) -> list[str]:
+    found = [text for _, text in find_corpus(args.source, local=args.local).documents()]
+    texts, size = [], 0
+    for text in cycle(found):
+        if size >= args.megabytes * 10**6:
+            return texts
+        texts.append(text)
+        size += len(text.encode())
+
+
+if __name__ == "__main__":
+    arguments = tyro.cli(Arguments, description=__doc__)
+    result = measure(arguments)
+    write_text(arguments.out / "prepare.json", json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result, indent=2))

@@ -1,0 +1,144 @@
+"""`mixit-titan prepare`: its arguments, its progress bar and what it prints."""
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from mixit_titan.data.encoding import EncodedBatch
+from mixit_titan.data.prepare import SHARD_TOKENS, available_workers, prepare
+from mixit_titan.data.shards import Manifest, is_prepared
+from mixit_titan.data.sources import Corpus, find_corpus
+from mixit_titan.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class PrepareArguments:
+    """Turn a corpus into token shards. Interrupted and run again, it goes on where it was.
+
+    Example: mixit-titan prepare stdlib --tokenizer bytes --out data/stdlib
+    """
+
+    source: Annotated[str, tyro.conf.Positional]
+    """fineweb-edu, wikitext-103, wikitext-2, stdlib (the Python standard library's sources), or a
+    file or folder of .txt, .jsonl (also .gz, .zst) and .parquet."""
+    out: Path
+    """The folder of the shards; train on it with --data.path."""
+    tokenizer: str | None = None
+    """bytes, a file of ranks (.tiktoken, Llama-3's tokenizer.model), or a folder with a
+    tokenizer.json."""
+    train_tokenizer: int | None = None
+    """Train a byte-level BPE of so many tokens on the corpus instead."""
+    text_key: str = "text"
+    """Where the records of .jsonl and .parquet files have their text."""
+    local: str | None = None
+    """Where the files of a corpus of the hub are on this machine."""
+    subset: str | None = None
+    """Of fineweb-edu: sample-10BT (the default), sample-100BT, sample-350BT, default (all)
+    or a crawl such as CC-MAIN-2024-10."""
+    train_documents: int | None = None
+    """So many first documents are for training."""
+    validation_documents: int | None = None
+    """So many that follow are for validation."""
+    shard_tokens: int = SHARD_TOKENS
+    """A shard is finished by the document that brings it to so many tokens."""
+    workers: int | None = None
+    """Processes that tokenise (default: one for each core). The shards do not depend on it."""
+
+
+def run_prepare(args: PrepareArguments) -> None:
+    for name in ("workers", "shard_tokens"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} is {getattr(args, name)}: it must be at least 1")
+    if (args.tokenizer is None) == (args.train_tokenizer is None):
+        raise ConfigError("name either a --tokenizer or the size of one to --train-tokenizer")
+    corpus = find_corpus(
+        args.source,
+        local=args.local,
+        subset=args.subset,
+        text_key=args.text_key,
+        train_documents=args.train_documents,
+        validation_documents=args.validation_documents,
+    )
+    finished = is_prepared(args.out)
+    if args.train_tokenizer and not finished:
+        print("Training the tokenizer", file=sys.stderr)
+    try:
+        with Bar(corpus) as bar:
+            manifest = prepare(
+                corpus,
+                args.tokenizer if args.train_tokenizer is None else args.train_tokenizer,
+                args.out,
+                workers=args.workers or available_workers(),
+                shard_tokens=args.shard_tokens,
+                on_batch=bar.add,
+            )
+    except KeyboardInterrupt:
+        print("\nInterrupted. Run the same command to go on", file=sys.stderr)
+        raise
+    if finished:
+        print(f"{args.out} is prepared and whole: nothing to do")
+        return
+    _print_summary(manifest, args.out, bar)
+
+
+class Bar:
+    """Documents, tokens and their rates. Drawn by this thread: the workers are forked, and a fork
+    beside another thread that writes may never end."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.start = self.drawn = time.monotonic()
+        self.documents = self.tokens = self.bytes = 0
+        columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.fields[note]}"))
+        self.progress = Progress(
+            *columns, TimeElapsedColumn(), console=Console(stderr=True), auto_refresh=False
+        )
+        self.task = self.progress.add_task("", total=corpus.expected_bytes(), note="")
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.documents:
+            self._draw()
+            self.progress.stop()
+
+    def add(self, batch: EncodedBatch) -> None:
+        if not self.documents:
+            self.progress.start()
+        self.documents += len(batch.lengths)
+        self.tokens += len(batch.tokens)
+        self.bytes += int(batch.bytes.sum())
+        if time.monotonic() - self.drawn > 0.2:
+            self._draw()
+
+    def _draw(self) -> None:
+        self.drawn = time.monotonic()
+        self.progress.update(self.task, completed=self.bytes, note=self.rates(), refresh=True)
+
+    def rates(self) -> str:
+        seconds = max(time.monotonic() - self.start, 1e-9)
+        return (
+            f"{self.documents:,} documents ({self.documents / seconds:,.0f}/s)  "
+            f"{self.tokens:,} tokens ({self.tokens / seconds:,.0f}/s)"
+        )
+
+
+def _print_summary(manifest: Manifest, out: Path, bar: Bar) -> None:
+    tokenizer = manifest.tokenizer
+    table = Table(title=f"{out}: {tokenizer.name}, {tokenizer.vocab_size:,} tokens")
+    for column in ("split", "documents", "tokens", "bytes", "bytes/token", "shards"):
+        table.add_column(column, justify="left" if column == "split" else "right")
+    for name, split in manifest.splits.items():
+        counts = [f"{count:,}" for count in (split.documents, split.tokens, split.bytes)]
+        ratio = f"{split.bytes / split.tokens:.2f}"
+        table.add_row(name, *counts, ratio, str(len(split.shards)))
+    Console().print(table)
+    print(f"This time: {bar.rates()}")

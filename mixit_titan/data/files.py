@@ -1,0 +1,105 @@
+"""The files of a corpus: on this machine, or on the Hugging Face hub."""
+
+import functools
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.data.readers import KINDS
+from mixit_titan.errors import ConfigError
+
+_HUB_SECONDS = 10  # that the hub may take to answer
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    root: Path
+    names: tuple[str, ...]
+    """In a fixed order."""
+
+    def path(self, name: str) -> Path:
+        return self.root / name
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.path(name).stat().st_size for name in self.names)
+
+    def describe(self) -> dict[str, Any]:
+        """The same for two corpora whose files have the same names and sizes."""
+        sizes = [(name, self.path(name).stat().st_size) for name in self.names]
+        digest = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
+        return {"files": len(sizes), "file_bytes": self.bytes, "files_digest": digest}
+
+    def state(self) -> str:
+        """Changes when a file is written to."""
+        times = [self.path(name).stat().st_mtime_ns for name in self.names]
+        return hashlib.sha256(json.dumps([self.describe(), times]).encode()).hexdigest()[:16]
+
+
+def local_files(path: Path, kinds: tuple[str, ...] = KINDS) -> LocalFiles:
+    """A file, or the files of a folder and of those below it."""
+    if path.is_file():
+        return LocalFiles(path.parent, (path.name,))
+    found = (file for file in path.rglob("*") if file.name.endswith(kinds) and file.is_file())
+    names = tuple(sorted(file.relative_to(path).as_posix() for file in found))
+    if not names:
+        raise ConfigError(f"{path} has no files that end in {', '.join(kinds)}")
+    return LocalFiles(path, names)
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """The tables below one folder of a dataset. A table is fetched when it is first read, and kept
+    in the hub's cache."""
+
+    repo: str
+    folder: str
+
+    @functools.cached_property
+    def _snapshot(self) -> tuple[str, tuple[str, ...]]:
+        import httpx
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            info = HfApi().dataset_info(self.repo, timeout=_HUB_SECONDS)
+        except (httpx.HTTPError, HfHubHTTPError, OSError) as error:
+            raise self._unreachable(error) from None
+        inside = [s.rfilename for s in info.siblings if s.rfilename.startswith(self.folder + "/")]
+        names = tuple(sorted(name for name in inside if name.endswith(".parquet")))
+        if not names:
+            raise ConfigError(f"the dataset {self.repo} has no tables in {self.folder!r}")
+        return info.sha, names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._snapshot[1]
+
+    def path(self, name: str) -> Path:
+        import httpx
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            revision = self.state()
+            return Path(
+                HfApi().hf_hub_download(self.repo, name, repo_type="dataset", revision=revision)
+            )
+        except (httpx.HTTPError, HfHubHTTPError, OSError) as error:
+            raise self._unreachable(error) from None
+
+    def describe(self) -> dict[str, Any]:
+        return {"repo": self.repo, "folder": self.folder}
+
+    def state(self) -> str:
+        """The revision of the dataset."""
+        return self._snapshot[0]
+
+    def _unreachable(self, error: Exception) -> ConfigError:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        return ConfigError(
+            f"the dataset {self.repo} cannot be fetched from the hub ({reason}): try again, or "
+            "fetch its files elsewhere and name their folder with --local"
+        )

@@ -1,0 +1,102 @@
+"""What is finished of a preparation, so that it can go on after an interruption."""
+
+import contextlib
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.atomic import write_text
+from mixit_titan.data.disk import sync_folder, writing
+from mixit_titan.data.shards import Shard
+from mixit_titan.errors import ConfigError
+
+_JOURNAL = ".prepare.json"
+_LOCK = ".prepare.lock"
+
+
+@dataclass
+class Journal:
+    folder: Path
+    settings: dict[str, Any]
+    state: str
+    """Of the corpus' files."""
+    shards: dict[str, list[Shard]] = field(default_factory=dict)
+    """Those that are whole, by split."""
+
+    def add(self, split: str, shard: Shard) -> None:
+        self.shards.setdefault(split, []).append(shard)
+        self.write()
+
+    def write(self) -> None:
+        table = {"settings": self.settings, "state": self.state, "shards": {}}
+        for split, shards in self.shards.items():
+            table["shards"][split] = [asdict(shard) for shard in shards]
+        write_text(self.folder / _JOURNAL, json.dumps(table, indent=2) + "\n")
+        sync_folder(self.folder)
+
+    def close(self) -> None:
+        (self.folder / _JOURNAL).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def alone(folder: Path, *, wait: bool) -> Iterator[None]:
+    """No other process prepares this folder meanwhile; one that does is waited for, or an error."""
+    with contextlib.ExitStack() as stack:
+        with writing(folder):
+            lock = stack.enter_context((folder / _LOCK).open("w"))
+        try:
+            # Not flock, whose lock the workers would inherit: they may outlive a killed parent.
+            fcntl.lockf(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise ConfigError(f"another process is preparing {folder}: wait for it") from None
+        yield
+
+
+def open_journal(folder: Path, settings: dict[str, Any], state: str) -> Journal:
+    """The journal of an interrupted preparation, or a new one. What was half-written is removed."""
+    journal = _read_journal(folder)
+    if journal is None and any(not file.name.startswith(".") for file in folder.iterdir()):
+        raise ConfigError(f"{folder} has other files in it: name a new folder")
+    with writing(folder):
+        for part in folder.glob(".*.part"):
+            part.unlink()
+        if journal is None or not journal.shards:
+            # Nothing is lost by another beginning, also one with other settings.
+            journal = Journal(folder, settings, state)
+            shutil.rmtree(folder / "tokenizer", ignore_errors=True)
+            journal.write()
+    check_same(journal.settings, settings, folder)
+    if journal.state != state:
+        raise ConfigError(
+            f"the files of {settings['corpus']} were changed since {folder} was begun: delete the "
+            "folder and prepare it anew"
+        )
+    return journal
+
+
+def _read_journal(folder: Path) -> Journal | None:
+    try:
+        table = json.loads((folder / _JOURNAL).read_text(encoding="utf-8"))
+        shards = {
+            split: [Shard(**shard) for shard in shards] for split, shards in table["shards"].items()
+        }
+        return Journal(folder, table["settings"], table["state"], shards)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+        raise ConfigError(
+            f"{folder / _JOURNAL} is damaged ({error!r}): delete the folder and prepare it anew"
+        ) from None
+
+
+def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    for key in [*now, *before]:
+        if before.get(key) != now.get(key):
+            raise ConfigError(
+                f"{folder} was prepared with other settings ({key} is {before.get(key)!r} there "
+                f"and {now.get(key)!r} here): name another folder, or delete this one"
+            )

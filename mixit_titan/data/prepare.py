@@ -1,0 +1,186 @@
+"""A corpus to token shards (shards.py), so that an interrupted preparation goes on.
+
+Documents are always read in the same order, and a shard is finished by its tokens alone: the same
+corpus gives the same bytes, by any number of workers and interruptions. The journal
+(`.prepare.json`) says which shards are whole. Whoever goes on skips their documents.
+"""
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torchtitan.components.tokenizer import BaseTokenizer
+
+from mixit_titan.data.bpe import check_vocabulary, train_tokenizer
+from mixit_titan.data.disk import writing
+from mixit_titan.data.encoding import EncodedBatch, Encoder, encoded
+from mixit_titan.data.files import HubFiles
+from mixit_titan.data.journal import Journal, alone, check_same, open_journal
+from mixit_titan.data.shards import (
+    Manifest,
+    Split,
+    TokenizerRecord,
+    is_prepared,
+    write_manifest,
+)
+from mixit_titan.data.sources import Corpus
+from mixit_titan.data.splits import Document
+from mixit_titan.data.tokenizers import (
+    build_tokenizer,
+    copy_tokenizer,
+    fingerprint,
+    saved_tokenizer,
+    vocabulary,
+)
+from mixit_titan.data.verification import verify
+from mixit_titan.data.writer import SplitWriter
+from mixit_titan.errors import ConfigError
+
+SHARD_TOKENS = 2**26
+
+
+def prepare(
+    corpus: Corpus,
+    tokenizer: str | int,
+    folder: Path,
+    *,
+    workers: int,
+    shard_tokens: int = SHARD_TOKENS,
+    wait: bool = False,
+    on_batch: Callable[[EncodedBatch], None] = lambda batch: None,
+) -> Manifest:
+    """Write the shards of a corpus, or those that are missing.
+
+    `tokenizer` is a name as in `data.tokenizer`, or the size of one to be trained on the corpus.
+    With `wait`, another process that prepares the same folder is waited for.
+    """
+    built = None
+    settings = corpus.settings() | {"shard_tokens": shard_tokens}
+    if isinstance(tokenizer, int):
+        check_vocabulary(tokenizer)
+        settings["train_tokenizer"] = tokenizer
+    else:
+        built = build_tokenizer(tokenizer)
+        settings["tokenizer"] = fingerprint(built)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file: name a folder")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder, wait=wait):
+        if is_prepared(folder):
+            manifest = verify(folder)
+            check_same(manifest.source.get("settings", {}), settings, folder)
+            return manifest
+        journal = open_journal(folder, settings, corpus.files.state())
+        with writing(folder):
+            built = _save_tokenizer(folder, tokenizer, built, corpus)
+        _write_shards(journal, corpus, built, workers, on_batch)
+        manifest = _manifest(journal, corpus, built, tokenizer)
+        with writing(folder):
+            write_manifest(folder, manifest)
+            journal.close()
+    return manifest
+
+
+def available_workers() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _save_tokenizer(
+    folder: Path, name: str | int, tokenizer: BaseTokenizer | None, corpus: Corpus
+) -> BaseTokenizer:
+    """Put the tokenizer's files into the folder. One that is to be trained is, unless it was."""
+    if isinstance(name, int):
+        if saved_tokenizer(folder) is None:
+            train_tokenizer(corpus.documents(), name, folder / "tokenizer")
+        return build_tokenizer(saved_tokenizer(folder))
+    if tokenizer.eos_id is None:
+        raise ConfigError(
+            f"the tokenizer {name!r} has no end-of-text token: name it as eos_token in its "
+            "tokenizer_config.json"
+        )
+    copy_tokenizer(name, folder)
+    return tokenizer
+
+
+def _dtype(tokenizer: BaseTokenizer) -> np.dtype:
+    return np.dtype("<u2" if vocabulary(tokenizer) <= 2**16 else "<u4")
+
+
+def _write_shards(
+    journal: Journal,
+    corpus: Corpus,
+    tokenizer: BaseTokenizer,
+    workers: int,
+    on_batch: Callable[[EncodedBatch], None],
+) -> None:
+    dtype = _dtype(tokenizer)
+    writers: dict[str, SplitWriter] = {}
+    documents = _unwritten(corpus.documents(), journal)
+    with contextlib.ExitStack() as stack:
+        for batch in encoded(documents, Encoder(tokenizer, dtype), workers):
+            with writing(journal.folder):
+                for split, tokens, size in batch.documents():
+                    if split not in writers:
+                        writers[split] = stack.enter_context(SplitWriter(journal, split, dtype))
+                    writers[split].add(tokens, size)
+            on_batch(batch)
+        _check_splits({*writers, *journal.shards}, corpus)
+        with writing(journal.folder):
+            for writer in writers.values():
+                writer.finish()
+
+
+def _unwritten(documents: Iterator[Document], journal: Journal) -> Iterator[Document]:
+    """Without the documents of the shards that are whole: the first ones of each split."""
+    skip = Counter(
+        {split: sum(s.documents for s in shards) for split, shards in journal.shards.items()}
+    )
+    for document in documents:
+        if skip[document.split]:
+            skip[document.split] -= 1
+        else:
+            yield document
+
+
+def _check_splits(splits: set[str], corpus: Corpus) -> None:
+    if not splits:
+        raise ConfigError(f"{corpus.name} is empty: there is no text in it")
+    for split in ("train", "validation"):
+        if split not in splits:
+            raise ConfigError(
+                f"{corpus.name} has too few documents: there is none for {split}; add some, or set "
+                "--train-documents and --validation-documents"
+            )
+
+
+def _manifest(
+    journal: Journal, corpus: Corpus, tokenizer: BaseTokenizer, name: str | int
+) -> Manifest:
+    source: dict[str, Any] = {"settings": journal.settings}
+    if isinstance(corpus.files, HubFiles):
+        source["revision"] = journal.state
+    return Manifest(
+        source=source,
+        dtype=_dtype(tokenizer).name,
+        tokenizer=TokenizerRecord(
+            name=f"trained-{name}" if isinstance(name, int) else Path(name).name,
+            fingerprint=fingerprint(tokenizer),
+            vocab_size=vocabulary(tokenizer),
+            eos_id=tokenizer.eos_id,
+        ),
+        splits={
+            split: Split(
+                documents=sum(shard.documents for shard in shards),
+                tokens=sum(shard.tokens for shard in shards),
+                bytes=sum(shard.bytes for shard in shards),
+                shards=tuple(shards),
+            )
+            for split, shards in sorted(journal.shards.items())
+        },
+    )

@@ -1,0 +1,46 @@
+"""The token shards behind `data.path`: the folder itself, or a text's, prepared and kept."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from torchtitan.tools.logging import logger
+
+from mixit_titan.data.files import LocalFiles
+from mixit_titan.data.prepare import available_workers, prepare
+from mixit_titan.data.shards import is_prepared
+from mixit_titan.data.sources import STDLIB, find_corpus
+from mixit_titan.data.tokenizers import build_tokenizer, fingerprint
+from mixit_titan.errors import ConfigError
+
+_LITTLE = 2**25  # bytes that are tokenised before processes are worth their start
+
+
+def prepared_folder(path: str, tokenizer: str) -> Path:
+    """A folder of token shards for a run. Several processes may ask at once: one prepares, the
+    others wait for it."""
+    if is_prepared(path):
+        return Path(path)
+    if path != STDLIB and not Path(path).exists():
+        raise ConfigError(
+            f"data.path = {path!r} does not exist: name a folder that mixit-titan prepare wrote, a "
+            f"text file or a folder of them, or {STDLIB!r} for the Python standard library's "
+            "sources"
+        )
+    # A whole path: a folder may be called like a corpus of the hub.
+    corpus = find_corpus(path if path == STDLIB else str(Path(path).resolve()))
+    assert isinstance(corpus.files, LocalFiles)
+    key = [corpus.settings(), corpus.files.state(), fingerprint(build_tokenizer(tokenizer))]
+    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    folder = _cache() / f"{corpus.name}-{digest}"
+    if not is_prepared(folder):
+        logger.info(f"Tokenising {path} into {folder}, once")
+        workers = 1 if corpus.files.bytes < _LITTLE else available_workers()
+        prepare(corpus, tokenizer, folder, workers=workers, wait=True)
+    return folder
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "mixit_titan"

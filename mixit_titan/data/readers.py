@@ -1,0 +1,145 @@
+"""Files as texts: .jsonl (also .gz and .zst) and .parquet by records, other files in pieces.
+
+Nothing is held whole: a text file of any size, also one without a newline, goes through in pieces.
+"""
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mixit_titan.errors import ConfigError
+
+RECORDS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+KINDS = (".txt", *RECORDS)
+PIECE = 2**18  # bytes; the standard library's largest source is below
+
+
+def has_records(name: str) -> bool:
+    return name.endswith(RECORDS)
+
+
+def read_records(file: Path, text_key: str) -> Iterator[str]:
+    """The texts of the records of a .jsonl or .parquet file."""
+    reader = _parquet if file.suffix == ".parquet" else _jsonl
+    try:
+        yield from reader(file, text_key)
+    except ConfigError:
+        raise
+    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+        raise ConfigError(
+            f"{file} cannot be read, it may be damaged or cut short ({error}): fetch it again"
+        ) from None
+
+
+def read_pieces(file: Path, start: int = 0, stop: int | None = None) -> Iterator[str]:
+    """The text between two bytes of a file. A piece ends at an empty line, else at a line's end,
+    else before a space, else between two characters; joined, the pieces are the text."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(start)
+            left = (file.stat().st_size if stop is None else stop) - start
+            offset, rest = start, b""
+            while left or rest:
+                block = stream.read(min(PIECE - len(rest), left))
+                left = left - len(block) if block else 0
+                rest += block
+                end = _end_of_piece(rest) if left else len(rest)
+                if end:
+                    yield _decode(rest[:end], file, offset)
+                offset, rest = offset + end, rest[end:]
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _end_of_piece(block: bytes) -> int:
+    half = len(block) // 2
+    for mark in (b"\n\n", b"\n"):
+        found = block.rfind(mark, half)
+        if found >= 0:
+            return found + len(mark)
+    found = block.rfind(b" ", half)
+    return found if found > 0 else before_character(block, len(block) - 1) or len(block)
+
+
+def before_character(block: bytes, place: int) -> int:
+    """The last place up to this one where a character of UTF-8 begins."""
+    while place > 0 and block[place] & 0xC0 == 0x80:
+        place -= 1
+    return place
+
+
+def _decode(text: bytes, file: Path, offset: int) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{file} is not UTF-8 text (byte {offset + error.start:,}): convert it"
+        ) from None
+
+
+def _jsonl(file: Path, text_key: str) -> Iterator[str]:
+    offset = 0
+    with _open_lines(file) as stream:
+        for number, line in enumerate(stream, 1):
+            text, offset = _decode(line, file, offset), offset + len(line)
+            if text.strip():
+                where = f"{file}, line {number:,}"
+                yield _checked(_field(text, text_key, where), text_key, where)
+
+
+def _open_lines(file: Path) -> BinaryIO:
+    if file.suffix == ".gz":
+        return gzip.open(file, "rb")
+    if file.suffix == ".zst":
+        return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(file)), "zstd"))
+    return file.open("rb")
+
+
+def _field(line: str, text_key: str, where: str) -> Any:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} is not JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise ConfigError(f"{where} is not a JSON object: one with the text in it is expected")
+    if text_key not in record:
+        raise _absent(where, text_key, list(record))
+    return record[text_key]
+
+
+def _parquet(file: Path, text_key: str) -> Iterator[str]:
+    with pq.ParquetFile(file) as table:
+        if text_key not in table.schema_arrow.names:
+            raise _absent(str(file), text_key, table.schema_arrow.names)
+        row = 0
+        for batch in table.iter_batches(batch_size=1024, columns=[text_key]):
+            for value in batch.column(0):
+                row += 1
+                where = f"{file}, row {row:,}"
+                try:
+                    text = value.as_py()
+                except UnicodeDecodeError as error:
+                    raise ConfigError(f"{where} is not UTF-8 text ({error})") from None
+                yield _checked(text, text_key, where)
+
+
+def _checked(text: Any, text_key: str, where: str) -> str:
+    if not isinstance(text, str):
+        raise ConfigError(f"{where}: {text_key!r} is {text!r:.40}, which is no text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{where}: {text_key!r} has half of a surrogate pair in it") from None
+    return text
+
+
+def _absent(where: str, text_key: str, keys: list[str]) -> ConfigError:
+    there = ", ".join(keys) or "none"
+    return ConfigError(f"{where} has no key {text_key!r} (there are: {there}): name it, --text-key")

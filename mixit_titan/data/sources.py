@@ -1,0 +1,181 @@
+"""Corpora by name: FineWeb-edu, WikiText, the standard library's sources, or files on disk."""
+
+import re
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.data.files import HubFiles, LocalFiles, local_files
+from mixit_titan.data.readers import KINDS, has_records, read_pieces, read_records
+from mixit_titan.data.splits import Document, by_count, by_text, held_out, last_part
+from mixit_titan.data.wikitext import read_articles
+from mixit_titan.errors import ConfigError
+
+STDLIB = "stdlib"
+FINEWEB = "fineweb-edu"
+WIKITEXT = ("wikitext-103", "wikitext-2")
+_SUBSET = "sample-10BT"
+_PAPER = {"train": 1_048_576, "validation": 4_096}
+_PART = re.compile(r"(?:.*[/._-])?(train|valid|test)(?:ation)?[._-].*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    name: str
+    files: LocalFiles | HubFiles
+    text_key: str = "text"
+    """Where a record has its text."""
+    train_documents: int | None = None
+    validation_documents: int | None = None
+    articles: bool = False
+    """WikiText's: lines that make up articles, in files for each split."""
+
+    def settings(self) -> dict[str, Any]:
+        """What decides on the documents."""
+        return {
+            "corpus": self.name,
+            **self.files.describe(),
+            "text_key": self.text_key,
+            "train_documents": self.train_documents,
+            "validation_documents": self.validation_documents,
+            "articles": self.articles,
+        }
+
+    def expected_bytes(self) -> int | None:
+        """Roughly the bytes of all texts, where that is known before they are read."""
+        plain = isinstance(self.files, LocalFiles) and self.train_documents is None
+        if plain and not any(n.endswith((".gz", ".zst", ".parquet")) for n in self.files.names):
+            return self.files.bytes
+        return None
+
+    def documents(self) -> Iterator[Document]:
+        """Always in the same order. The splits are disjoint."""
+        if self.articles:
+            return self._articles()
+        if self.train_documents is not None:
+            texts = chain.from_iterable(map(self._texts, self.files.names))
+            counts = {"train": self.train_documents, "validation": self.validation_documents}
+            return by_count(texts, **counts, source=self.name)
+        if len(self.files.names) == 1 and not has_records(self.files.names[0]):
+            return self._parts()
+        return self._folder()
+
+    def _texts(self, name: str) -> Iterator[str]:
+        file = self.files.path(name)
+        return read_records(file, self.text_key) if has_records(name) else read_pieces(file)
+
+    def _folder(self) -> Iterator[Document]:
+        """The hash of a text file's name decides on its split, that of the text for a record."""
+        records = [name for name in self.files.names if has_records(name)]
+        texts = [name for name in self.files.names if not has_records(name)]
+        validation = held_out(texts)
+        for name in texts:
+            split = "validation" if name in validation else "train"
+            yield from (Document(split, text) for text in self._texts(name))
+        yield from by_text(chain.from_iterable(map(self._texts, records)))
+
+    def _parts(self) -> Iterator[Document]:
+        """The last part of a single text file is for validation."""
+        file = self.files.path(self.files.names[0])
+        cut = last_part(file)
+        yield from (Document("train", text) for text in read_pieces(file, 0, cut))
+        yield from (Document("validation", text) for text in read_pieces(file, cut))
+
+    def _articles(self) -> Iterator[Document]:
+        counts = {"train": self.train_documents, "validation": self.validation_documents}
+        for split, names in _wikitext_splits(self.files.names, self.name).items():
+            articles = read_articles(map(self.files.path, names), self.text_key)
+            for text in islice(articles, counts.get(split)):
+                yield Document(split, text)
+
+
+def find_corpus(
+    name: str,
+    *,
+    local: str | None = None,
+    subset: str | None = None,
+    text_key: str = "text",
+    train_documents: int | None = None,
+    validation_documents: int | None = None,
+) -> Corpus:
+    """`name` is that of a corpus, or a path. `local` has the files of a corpus of the hub."""
+    counts = {"train_documents": train_documents, "validation_documents": validation_documents}
+    for key, count in counts.items():
+        if count is not None and count < 1:
+            raise ConfigError(f"--{key.replace('_', '-')} is {count}: it must be at least 1")
+    on_hub = name == FINEWEB or name in WIKITEXT
+    if local is not None and not on_hub:
+        raise ConfigError(
+            f"--local is for {FINEWEB}, {' and '.join(WIKITEXT)}: name the path alone"
+        )
+    if subset is not None and (name != FINEWEB or local is not None):
+        raise ConfigError(f"--subset is for {FINEWEB} from the hub only")
+    if name == FINEWEB:
+        counts["train_documents"] = train_documents or _PAPER["train"]
+        counts["validation_documents"] = validation_documents or _PAPER["validation"]
+        files = _local(local) if local else fineweb_files(subset or _SUBSET)
+    elif name in WIKITEXT:
+        files = _wikitext_files(name, local)
+    elif name == STDLIB:
+        files = _standard_library()
+    else:
+        files = _local(name)
+    if not on_hub and None in counts.values() and any(counts.values()):
+        raise ConfigError("--train-documents and --validation-documents go together")
+    label = name if on_hub or name == STDLIB else Path(name).resolve().name
+    articles = name in WIKITEXT
+    return Corpus(name=label, files=files, text_key=text_key, articles=articles, **counts)
+
+
+def fineweb_files(subset: str) -> HubFiles:
+    """`sample-10BT`, `sample-100BT`, `sample-350BT`, `default` (all), or a crawl: `CC-MAIN-...`."""
+    if subset.startswith("sample-"):
+        folder = subset.replace("-", "/", 1)
+    else:
+        folder = "data" if subset == "default" else f"data/{subset}"
+    return HubFiles("HuggingFaceFW/fineweb-edu", folder)
+
+
+def _wikitext_files(name: str, local: str | None) -> LocalFiles | HubFiles:
+    if local is None:
+        return HubFiles("Salesforce/wikitext", f"{name}-raw-v1")
+    root = _existing(local)
+    inside = root / f"{name}-raw-v1"  # as the hub has it
+    files = local_files(inside if inside.is_dir() else root, (*KINDS, ".raw", ".tokens"))
+    _wikitext_splits(files.names, local)
+    return files
+
+
+def _wikitext_splits(names: tuple[str, ...], source: str) -> dict[str, list[str]]:
+    splits: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
+    for name in names:
+        part = _PART.fullmatch(name)
+        if part:
+            splits["validation" if part[1] == "valid" else part[1]].append(name)
+    if not splits["train"] or not splits["validation"]:
+        raise ConfigError(
+            f"{source} has no files for training and validation: their names must have 'train' "
+            "and 'valid' in them, as train.txt, wiki.valid.raw or validation-00000.parquet"
+        )
+    return {split: found for split, found in splits.items() if found}
+
+
+def _standard_library() -> LocalFiles:
+    root = Path(sysconfig.get_path("stdlib"))
+    return LocalFiles(root, tuple(sorted(file.name for file in root.glob("*.py"))))
+
+
+def _local(path: str) -> LocalFiles:
+    return local_files(_existing(path))
+
+
+def _existing(path: str) -> Path:
+    if not Path(path).exists():
+        raise ConfigError(
+            f"{path!r} does not exist: name a file, a folder, {STDLIB!r} (the Python standard "
+            f"library's sources), {FINEWEB!r} or {' or '.join(map(repr, WIKITEXT))}"
+        )
+    return Path(path)

@@ -1,0 +1,39 @@
+"""How many bytes of text each token stands for, so that losses compare across tokenizers."""
+
+import json
+
+import numpy as np
+from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
+from torchtitan.tools.logging import logger
+
+from mixit_titan.data.shards import TokenSplit
+from mixit_titan.data.tokenizers import ByteTokenizer, RankTokenizer, vocabulary
+
+
+def token_bytes(tokenizer: BaseTokenizer, split: TokenSplit) -> np.ndarray:
+    """Bytes of each token id; special tokens are no text. Exact for byte-level tokenizers; for
+    others, what a token of the split has on average."""
+    sizes = np.zeros(vocabulary(tokenizer))
+    if isinstance(tokenizer, ByteTokenizer):
+        sizes[:256] = 1
+    elif isinstance(tokenizer, RankTokenizer):
+        for token, rank in tokenizer.encoding._mergeable_ranks.items():
+            sizes[rank] = len(token)
+    elif isinstance(tokenizer, HuggingFaceTokenizer) and _is_byte_level(tokenizer):
+        for token, rank in tokenizer.tokenizer.get_vocab(with_added_tokens=False).items():
+            sizes[rank] = len(token)  # it writes each byte as one character
+        for rank, added in tokenizer.tokenizer.get_added_tokens_decoder().items():
+            sizes[rank] = 0 if added.special else len(added.content.encode())
+    else:
+        sizes[:] = split.bytes / (split.tokens - split.documents)
+        sizes[split.eos_id] = 0
+        logger.warning(
+            "The tokenizer does not tell how many bytes a token has: bits per byte are computed "
+            f"from the {split.name} split's average of {sizes.max():.3f}"
+        )
+    return sizes
+
+
+def _is_byte_level(tokenizer: HuggingFaceTokenizer) -> bool:
+    decoder = json.loads(tokenizer.tokenizer.to_str())["decoder"] or {}
+    return [part["type"] for part in decoder.get("decoders", [decoder]) if part] == ["ByteLevel"]

@@ -1,0 +1,101 @@
+"""Checksums of token shards: computed once for each state of the files, and remembered.
+
+`.verified.json` in the folder holds size, time of change and checksum of every file that was found
+to be whole. The ranks of a machine start at the same time: the first one computes, behind a lock,
+and the others find what it wrote.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from torchtitan.tools.logging import logger
+
+from mixit_titan.atomic import write_text
+from mixit_titan.data.shards import Manifest, check_sizes, read_manifest
+from mixit_titan.errors import ConfigError
+
+_MEMORY = ".verified.json"
+_LOCK = ".verified.lock"
+_THREADS = 8
+
+State = dict[str, list]
+"""File name -> size, time of change in nanoseconds, checksum."""
+
+
+def verify(folder: str | Path) -> Manifest:
+    """The manifest of a folder whose files are all there and whole; else a ConfigError that names
+    the file."""
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    check_sizes(folder, shards, manifest.id_dtype)
+    expected = {
+        path: shard.sha256[ending]
+        for shard in shards
+        for ending, path in shard.files(folder).items()
+    }
+    if _state(expected) == _remembered(folder):
+        return manifest
+    with _locked(folder) as writable:
+        if not writable and os.environ.get("LOCAL_RANK", "0") != "0":
+            return manifest  # the first rank of this machine computes, and stops the run
+        _compute(folder, expected, remember=writable)
+    return manifest
+
+
+def _compute(folder: Path, expected: dict[Path, str], *, remember: bool) -> None:
+    known = _remembered(folder)
+    state = _state(expected)  # before reading: a file that changes meanwhile is read again
+    unknown = [path for path in expected if known.get(path.name) != state[path.name]]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for path, digest in zip(unknown, threads.map(_checksum, unknown), strict=True):
+            if digest != expected[path]:
+                raise ConfigError(
+                    f"{path} is damaged: its checksum is not the one in the manifest; delete the "
+                    "folder and prepare it again"
+                )
+    if remember:
+        write_text(folder / _MEMORY, json.dumps(state))
+    else:
+        logger.warning(f"{folder} is read-only: its checksums are computed at every start")
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _state(expected: dict[Path, str]) -> State:
+    stats = {path: path.stat() for path in expected}
+    return {
+        path.name: [stats[path].st_size, stats[path].st_mtime_ns, digest]
+        for path, digest in expected.items()
+    }
+
+
+def _remembered(folder: Path) -> State:
+    try:
+        state = json.loads((folder / _MEMORY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Wait for the lock of the folder; False where there cannot be one (a read-only folder, a file
+    system without locks)."""
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context((folder / _LOCK).open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+            return
+        yield True

@@ -1,0 +1,272 @@
+"""`mixit-titan prepare`: what it writes, and what it does when it cannot."""
+
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.cli import main
+from mixit_titan.data import encoding, writer
+from mixit_titan.data.prepare import prepare
+from mixit_titan.data.sources import find_corpus
+from mixit_titan.data.tokenizers import ByteTokenizer, build_tokenizer, saved_tokenizer
+from mixit_titan.data.verification import verify
+from mixit_titan.errors import ConfigError
+from tests.data.test_tokenizers import R50K, SHARED
+from tests.data.tokens import content, documents, stories, texts, write_jsonl
+
+MADE = stories(300)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(encoding, "_BATCH", 400)  # so that there are many
+    return str(write_jsonl(tmp_path / "stories.jsonl", MADE))
+
+
+def call(*arguments: str | Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["mixit-titan", "prepare", *map(str, arguments)])
+        main()
+
+
+def test_shards_hold_every_document_once(corpus: str, tmp_path: Path) -> None:
+    manifest = prepare(find_corpus(corpus), "bytes", tmp_path / "out", workers=2, shard_tokens=1000)
+    found = {split: texts(tmp_path / "out", split, ByteTokenizer()) for split in manifest.splits}
+    order = {
+        split: [t for s, t in find_corpus(corpus).documents() if s == split] for split in found
+    }
+    assert found == order and sorted(found["train"] + found["validation"]) == sorted(MADE)
+    for name, split in manifest.splits.items():
+        assert split.bytes == sum(len(text.encode()) for text in found[name])
+        assert split.tokens == split.bytes + split.documents  # of bytes
+        assert all(shard.tokens >= 1000 for shard in split.shards[:-1])
+        # Without its last document a shard is not full yet.
+        ids, full = documents(tmp_path / "out", name), 0
+        for shard in split.shards[:-1]:
+            full += shard.documents
+            assert shard.tokens - len(ids[full - 1]) - 1 < 1000
+    assert len(manifest.splits["train"].shards) > 10
+    assert verify(tmp_path / "out") == manifest
+
+
+def test_the_number_of_workers_changes_no_byte(corpus: str, tmp_path: Path) -> None:
+    for workers in (1, 2, 3):
+        prepare(
+            find_corpus(corpus), "bytes", tmp_path / str(workers), workers=workers, shard_tokens=999
+        )
+    assert content(tmp_path / "1") == content(tmp_path / "2") == content(tmp_path / "3")
+
+
+def test_a_killed_preparation_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    corpus = str(write_jsonl(tmp_path / "few.jsonl", MADE[:70]))
+    script = Path(__file__).with_name("interruption.py")
+    subprocess.run([sys.executable, script, corpus, tmp_path / "out"], check=True, timeout=600)
+    whole = content(tmp_path / "out" / "whole")
+    assert len(whole) > 10
+    killed = [folder for folder in (tmp_path / "out").iterdir() if folder.name.isdigit()]
+    unfinished = [folder for folder in killed if not (folder / "manifest.json").exists()]
+    assert len(unfinished) > 10
+    for folder in killed:
+        prepare(find_corpus(corpus), 300, folder, workers=1, shard_tokens=800)
+        assert content(folder) == whole, folder
+        assert not list(folder.glob(".*.part"))
+    assert content(tmp_path / "out" / "again") == whole
+
+
+def test_finished_documents_are_not_tokenised_again(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop_at_fifth(self: writer.SplitWriter) -> None:
+        finish(self)
+        if len(self.journal.shards[self.split]) == 5:
+            raise Stop
+
+    finish = writer.SplitWriter.finish
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(writer.SplitWriter, "finish", stop_at_fifth)
+        prepare(find_corpus(corpus), "bytes", tmp_path / "out", workers=1, shard_tokens=1000)
+    journal = json.loads((tmp_path / "out" / ".prepare.json").read_text())
+    finished = sum(s["documents"] for shards in journal["shards"].values() for s in shards)
+    again = []
+    prepare(
+        find_corpus(corpus),
+        "bytes",
+        tmp_path / "out",
+        workers=1,
+        shard_tokens=1000,
+        on_batch=lambda batch: again.append(len(batch.lengths)),
+    )
+    assert sum(again) == len(MADE) - finished < len(MADE)
+    assert sorted(
+        documents(tmp_path / "out", "train") + documents(tmp_path / "out", "validation")
+    ) == sorted(list(text.encode()) for text in MADE)
+
+
+@pytest.mark.parametrize("change", ["limit", "fsync"])
+def test_a_full_disk_is_one_sentence_and_nothing_counts_as_whole(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    out = tmp_path / "out"
+    arguments = {"workers": 1, "shard_tokens": 20_000}
+
+    def no_space(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with monkeypatch.context() as patch:
+            if change == "limit":  # of the bytes of a file: a real failure in the midst of a write
+                patch.setattr(writer, "_BUFFER", 512)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+            else:
+                patch.setattr(writer.os, "fsync", no_space)
+            reason = "File too large" if change == "limit" else "No space left"
+            with pytest.raises(ConfigError, match=rf"cannot write to .*out \({reason}.*make room"):
+                prepare(find_corpus(corpus), "bytes", out, **arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not (out / "manifest.json").exists() and not list(out.glob("*.tokens"))
+    prepare(find_corpus(corpus), "bytes", out, **arguments)
+    prepare(find_corpus(corpus), "bytes", tmp_path / "unbroken", **arguments)
+    assert content(out) == content(tmp_path / "unbroken")
+
+
+def test_a_worker_that_dies_is_one_sentence(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, encode = os.getpid(), encoding.Encoder.encode
+
+    def dying(self: encoding.Encoder, batch: list) -> encoding.EncodedBatch:
+        if os.getpid() != parent and any(text == MADE[150] for _, text in batch):
+            os._exit(9)
+        return encode(self, batch)
+
+    monkeypatch.setattr(encoding.Encoder, "encode", dying)
+    with pytest.raises(ConfigError, match=r"a worker process died.*run the same command again"):
+        prepare(find_corpus(corpus), "bytes", tmp_path / "out", workers=2, shard_tokens=1000)
+
+
+def test_the_command_says_what_it_did(
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    arguments = (corpus, "--tokenizer", "bytes", "--out", tmp_path / "out", "--workers", "1")
+    call(*arguments)
+    printed = capsys.readouterr()
+    assert "validation" in printed.out and "300 documents" in printed.out
+    assert "tokens (" in printed.err and "/s)" in printed.err
+    before = content(tmp_path / "out")
+    call(*arguments)
+    assert "is prepared and whole: nothing to do" in capsys.readouterr().out
+    assert content(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    {
+        "other.jsonl --tokenizer bytes": "other settings (corpus is 'stories.jsonl' there",
+        "stories.jsonl --tokenizer ranks.tiktoken": "other settings (tokenizer is",
+        "stories.jsonl --tokenizer bytes --shard-tokens 9": "(shard_tokens is 67108864 there",
+        "stories.jsonl --train-tokenizer 300": "(train_tokenizer is None there and 300 here)",
+        "stories.jsonl --train-tokenizer 200": "at least 257 tokens are needed",
+        "stories.jsonl": "name either a --tokenizer or the size",
+        "stories.jsonl --tokenizer bytes --workers 0": "--workers is 0: it must be at least 1",
+        "stories.jsonl --tokenizer bites": "'bites' is neither 'bytes', nor a .tiktoken file",
+        "nothing.txt --tokenizer bytes": "'nothing.txt' does not exist",
+    }.items(),
+)
+def test_another_preparation_into_the_same_folder_is_refused(
+    corpus: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    arguments: str,
+    message: str,
+) -> None:
+    from tests.data.test_tokenizers import write_ranks
+
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(tmp_path / "other.jsonl", MADE[:200])
+    write_ranks(tmp_path / "ranks.tiktoken", 300)
+    prepare(find_corpus("stories.jsonl"), "bytes", Path("out"), workers=1)
+    before = content(tmp_path / "out")
+    with pytest.raises(SystemExit):
+        call(*arguments.split(), "--out", "out")
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert content(tmp_path / "out") == before
+
+
+def test_what_cannot_be_prepared(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cases = {
+        "empty.jsonl": ("", "empty.jsonl is empty: there is no text in it"),
+        "empty.txt": ("", "empty.txt is empty: there is no text in it"),
+        "one.jsonl": ('{"text": "x"}\n' * 3, "one.jsonl has too few documents: there is none for"),
+    }
+    for name, (text, message) in cases.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            prepare(find_corpus(str(tmp_path / name)), "bytes", out, workers=1)
+    # What came to nothing does not block the folder.
+    prepare(find_corpus(str(write_jsonl(tmp_path / "a.jsonl", MADE))), "bytes", out, workers=1)
+    with pytest.raises(ConfigError, match="has other files in it: name a new folder"):
+        prepare(find_corpus(str(tmp_path / "a.jsonl")), "bytes", tmp_path, workers=1)
+    with pytest.raises(ConfigError, match=r"a\.jsonl is a file: name a folder"):
+        prepare(find_corpus(str(tmp_path / "a.jsonl")), "bytes", tmp_path / "a.jsonl", workers=1)
+
+
+def test_a_corpus_that_changed_since_is_refused(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(batch: encoding.EncodedBatch) -> None:
+        if list((tmp_path / "out").glob("*.tokens")):
+            raise KeyboardInterrupt
+
+    arguments = {"workers": 1, "shard_tokens": 1000}
+    with pytest.raises(KeyboardInterrupt):
+        prepare(find_corpus(corpus), "bytes", tmp_path / "out", on_batch=stop, **arguments)
+    os.utime(corpus, ns=(0, 0))
+    with pytest.raises(ConfigError, match=r"were changed since .*out was begun: delete the folder"):
+        prepare(find_corpus(corpus), "bytes", tmp_path / "out", **arguments)
+
+
+def test_a_large_text_without_lines_goes_through_in_pieces(tmp_path: Path) -> None:
+    text = "数学🙂" * 100_000
+    (tmp_path / "a.txt").write_text(text)
+    prepare(find_corpus(str(tmp_path / "a.txt")), "bytes", tmp_path / "out", workers=2)
+    parts = [texts(tmp_path / "out", s, ByteTokenizer()) for s in ("train", "validation")]
+    assert "".join(parts[0] + parts[1]) == text and len(parts[0]) == 4
+
+
+@pytest.mark.skipif(not R50K.exists(), reason="no r50k_base.tiktoken beside the project")
+@pytest.mark.parametrize("name", ["fineweb_edu", "wikitext2"])
+def test_real_text_decodes_exactly(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    if name == "fineweb_edu":
+        file = SHARED / name / "fineweb_edu_sample.jsonl"
+        made = [json.loads(line)["text"] for line in file.open(encoding="utf-8")]
+        expected = {"train": made[:150], "validation": made[150:]}
+        counts = {"train_documents": 150, "validation_documents": len(made) - 150}
+        source = find_corpus("fineweb-edu", local=str(file), **counts)
+    else:
+        source = find_corpus("wikitext-2", local=str(SHARED / name))
+        files = {"train": "train.txt", "validation": "valid.txt"}
+        expected = {s: [(SHARED / name / f).read_bytes().decode()] for s, f in files.items()}
+    manifest = prepare(source, str(R50K), out, workers=2, shard_tokens=500_000)
+    assert manifest.tokenizer.vocab_size == 50257 and manifest.dtype == "uint16"
+    tokenizer = build_tokenizer(saved_tokenizer(out))  # the copy
+    for split in expected:
+        found = texts(out, split, tokenizer)
+        if name == "wikitext2":
+            assert len(found) == {"train": 600, "validation": 60}[split]  # articles
+            found = ["".join(found)]
+        assert found == expected[split]

@@ -1,0 +1,129 @@
+"""Reading of token shards, against plain lists; and what is refused."""
+
+import base64
+import json
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mixit_titan.data import shards, verification
+from mixit_titan.data.section import DataSection, prepared_data
+from mixit_titan.data.shards import open_split, read_manifest, write_manifest
+from mixit_titan.data.verification import verify
+from mixit_titan.errors import ConfigError
+from tests.shards import EOS, random_documents, write_shards
+
+DOCUMENTS = random_documents(40, 20)
+TOKENS = [token for document in DOCUMENTS for token in (*document, EOS)]
+STARTS = [0, *np.cumsum([len(document) + 1 for document in DOCUMENTS]).tolist()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_shards(tmp_path / "data", per_shard=6, train=DOCUMENTS, validation=DOCUMENTS[:9])
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+def test_shards_read_as_one_array(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    monkeypatch.setattr(shards, "_OPEN_SHARDS", 2)  # fewer than there are
+    folder = write_shards(tmp_path, per_shard=6, dtype=dtype, train=DOCUMENTS)
+    split = pickle.loads(pickle.dumps(open_split(folder, "train")))  # as for a worker
+    assert (split.documents, split.tokens) == (40, len(TOKENS))
+    draw = np.random.default_rng(0)
+    for start, stop in np.sort(draw.integers(0, len(TOKENS) + 1, (200, 2))).tolist():
+        assert split.read(start, stop).tolist() == TOKENS[start:stop]
+    order = draw.permutation(40)
+    starts, stops = split.bounds(order)
+    assert starts.tolist() == [STARTS[i] for i in order]
+    assert stops.tolist() == [STARTS[i + 1] for i in order]
+    places = np.arange(1, len(TOKENS) + 1)
+    expected = [sum(start < place for start in STARTS[:-1]) for place in places]
+    assert split.documents_before(places).tolist() == expected
+
+
+def test_a_manifest_reads_as_it_was_written(folder: Path) -> None:
+    manifest = read_manifest(folder)
+    write_manifest(folder, manifest)
+    assert read_manifest(folder) == manifest
+    assert manifest.splits["train"].documents == 40 and manifest.tokenizer.eos_id == EOS
+
+
+def rewrite(path: Path, content: bytes) -> None:
+    """At another time, however coarse the file system's clock is."""
+    before = path.stat().st_mtime_ns
+    path.write_bytes(content)
+    os.utime(path, ns=(before + 10**9, before + 10**9))
+
+
+def damage(folder: Path, how: str) -> None:
+    tokens, ends = folder / "train-00002.tokens", folder / "train-00002.ends"
+    if how == "cut":
+        tokens.write_bytes(tokens.read_bytes()[:-2])
+    elif how == "changed":
+        content = bytearray(ends.read_bytes())
+        content[0] ^= 1
+        rewrite(ends, bytes(content))
+    elif how == "missing":
+        tokens.unlink()
+    elif how == "no manifest":
+        (folder / "manifest.json").unlink()
+    else:
+        table = json.loads((folder / "manifest.json").read_text())
+        {
+            "format": lambda: table.update(format=2),
+            "no splits": lambda: table.pop("splits"),
+            "text": lambda: table["tokenizer"].update(eos_id="256"),
+            "sum": lambda: table["splits"]["train"].update(tokens=1),
+            "path": lambda: table["splits"]["train"]["shards"][0].update(name="../x"),
+            "tokenizer": lambda: table["tokenizer"].update(fingerprint="0", name="other"),
+        }[how]()
+        (folder / "manifest.json").write_text(json.dumps(table))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    {
+        "cut": r"train-00002.tokens has \d+ bytes and its manifest says \d+: prepare",
+        "changed": r"train-00002.ends is damaged: its checksum is not the one in the manifest",
+        "missing": r"train-00002.tokens is missing \(No such file",
+        "no manifest": r"has no manifest.json, so no whole token shards: run mixit-titan prepare",
+        "format": r"manifest.json is of format 2 and this version reads 1",
+        "no splits": r"manifest.json is damaged \(KeyError\('splits'\)\)",
+        "text": r"damaged \(ValueError\(.eos_id is '256'.\)\)",
+        "sum": r"tokens of train is not the sum over its shards",
+        "path": r"shard name '../x'",
+        "tokenizer": r"the tokenizer 'bytes' is not the one that .* was prepared with, .*'other'",
+    }.items(),
+)
+def test_a_damaged_folder_is_refused_in_one_sentence(folder: Path, how: str, message: str) -> None:
+    prepared_data(DataSection(path=str(folder)))  # whole, and remembered as such
+    damage(folder, how)
+    with pytest.raises(ConfigError, match=message) as error:
+        prepared_data(DataSection(path=str(folder)))
+    assert "\n" not in str(error.value)
+
+
+def test_checksums_are_computed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    checksum = verification._checksum
+    monkeypatch.setattr(verification, "_checksum", lambda path: read.append(path) or checksum(path))
+    for _ in range(3):
+        verify(folder)
+    assert len(read) == len(set(read)) == 2 * (7 + 2)  # two files a shard
+    path = folder / "train-00001.tokens"
+    rewrite(path, path.read_bytes())  # the same content, but who knows
+    verify(folder)
+    assert read[-1] == path and len(read) == 2 * 9 + 1
+
+
+def test_another_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
+    ranks = tmp_path / "x.tiktoken"
+    ranks.write_bytes(b"".join(base64.b64encode(bytes([i])) + b" %d\n" % i for i in range(256)))
+    with pytest.raises(ConfigError, match=r"x.tiktoken' is not the one that .* 'bytes'"):
+        prepared_data(DataSection(path=str(folder), tokenizer=str(ranks)))
+    assert prepared_data(DataSection(path=str(folder))) == (str(folder), "bytes")
