@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ EVERY_STEP = ["--checkpoint.interval", "1", "--checkpoint.keep_latest_k", "0"]
 def main(root: Path) -> None:
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # see worker.py
     run(root / "unbroken")
+    signal_a_child(root)
     with asked(MixitTrainer, "train_step", rank=1, step=9):
         run(root / "in_a_step")
     with asked(HeldOutValidator, "validate", rank=1, step=14):
@@ -56,6 +58,16 @@ def main(root: Path) -> None:
     for name, mode in (("small_disk", []), ("small_disk_asynchronous", ASYNCHRONOUS)):
         if (root / name).exists():
             run(root / name, *EVERY_STEP, *mode)
+
+
+def signal_a_child(root: Path) -> None:
+    """A signal to a job step reaches all its processes, also those that a rank has started."""
+    with subprocess.Popen(["sleep", "300"]) as child:
+        child.send_signal(signal.SIGUSR1)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(1)
+        (root / f"child_{os.environ['RANK']}").write_text(str(child.poll()))
+        child.kill()
 
 
 def break_checkpoint(folder: Path) -> None:

@@ -80,6 +80,10 @@ def assert_as_unbroken(root: Path, name: str) -> None:
         assert drawn[0] == drawn[1]
 
 
+def test_processes_that_a_rank_has_started_survive_the_signal(root: Path) -> None:
+    assert [(root / f"child_{rank}").read_text() for rank in range(2)] == ["None", "None"]
+
+
 def test_a_run_goes_on_from_the_checkpoint_before_a_broken_one(root: Path) -> None:
     assert_as_unbroken(root, "broken")
     names = {path.name for path in (root / "broken" / "checkpoint").iterdir()}
