@@ -1,10 +1,11 @@
 # make demo   set up and run the main job      make test   set up and run the tests
+# make test-slurm   the tests that need a Slurm, which it installs (Debian or Ubuntu, as root)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test lint clean
+.PHONY: venv demo test test-slurm lint clean
 
 venv: $(STAMP)
 
@@ -21,7 +22,11 @@ demo: $(STAMP)
 	$(BIN)/mixit-titan demo --out runs/demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore=tests/slurm
+
+test-slurm: $(STAMP)
+	bash tests/slurm/install.sh
+	$(BIN)/python -m pytest tests/slurm
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

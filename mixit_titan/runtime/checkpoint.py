@@ -55,12 +55,6 @@ class IdentifiedCheckpointer(CheckpointManager):
         """A full checkpoint outside of the interval, and written when this returns."""
         if not self.enable or self.load_only or step == 0:
             return
-        self._explained(self._save_full, step)
-
-    def _save(self, curr_step: int, last_step: bool = False) -> bool:
-        return self._explained(super()._save, curr_step, last_step)
-
-    def _save_full(self, step: int) -> None:
         self.maybe_wait_for_saving()
         checkpoint = self._create_checkpoint_id(step)
         if self._on_disk != checkpoint:
@@ -118,22 +112,16 @@ class IdentifiedCheckpointer(CheckpointManager):
         broken = torch.stack([~torch.isfinite(shard).all() for shard in shards]).any().int()
         dist.all_reduce(broken, dist.ReduceOp.MAX)
         if broken:
-            raise RunFailed(f"{Path(checkpoint_id).name}: the weights are not finite: not saved")
-
-    def _explained(self, save: Callable[..., Any], *arguments: Any) -> Any:
-        """Save, where a full disk ends the run in one sentence."""
-        try:
-            return save(*arguments)
-        except (CheckpointException, OSError) as error:
-            if not _disk_is_full(error):
-                raise
-            if dist.get_rank() == 0:
-                for rest in Path(self.folder).glob(".unfinished-*"):
-                    shutil.rmtree(rest, ignore_errors=True)
             raise RunFailed(
-                f"the disk is full: a checkpoint could not be written to {self.folder}. "
-                "The ones before it are whole: make room, and start the run again"
-            ) from error
+                f"the weights of {Path(checkpoint_id).name} are not finite and were not saved: the "
+                "checkpoints before it are good. Lower the learning rate, and start again"
+            )
+
+    def discard_unfinished(self) -> None:
+        """Give back the room of a save that failed."""
+        if self.enable and dist.get_rank() == 0:
+            for rest in Path(self.folder).glob(".unfinished-*"):
+                shutil.rmtree(rest, ignore_errors=True)
 
 
 def check_identity(checkpoint_id: str, ours: dict[str, Any], *, initial: bool = False) -> None:
@@ -195,7 +183,8 @@ def _then(saved: Future, finish: Callable[[], None]) -> Future:
     return finished
 
 
-def _disk_is_full(error: BaseException) -> bool:
+def disk_is_full(error: BaseException) -> bool:
+    """Whether that is why something could not be saved, on any rank."""
     errors = [error]
     if isinstance(error, CheckpointException):
         errors = [cause for cause, _ in error.failures.values()]

@@ -1,5 +1,5 @@
-"""torchtitan's Trainer, with what it lacks around the training steps: it validates at step 0,
-counts the tokens of all ranks, stops when it is asked to, and says where it is."""
+"""torchtitan's Trainer, with what it lacks around the training steps: it stops when it is asked to,
+says where it is, and counts the tokens of all ranks."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
 from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
 from mixit_titan.data.loader import Batch
 from mixit_titan.errors import RunFailed
+from mixit_titan.runtime.checkpoint import disk_is_full
 from mixit_titan.runtime.device import has_gpu
 from mixit_titan.runtime.run_state import StateFile, Word
 from mixit_titan.runtime.stop import Agreement, StopAgreed, listen
@@ -26,39 +28,58 @@ class MixitTrainer(Trainer):
     def __init__(self, config: Config) -> None:
         listen()
         super().__init__(config)
-        self.tokens_before = self.own_tokens_before = 0  # of the run that this one continues
         self.agreement = Agreement()
         if config.validator.enable:
             self.validator.agreement = self.agreement
         self.state_file = StateFile(config.dump_folder) if dist.get_rank() == 0 else None
-        self.resumed = False
+        self.tokens_before = self.own_tokens_before = 0  # of the run that this one continues
         # Kept, because asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._rng = torch.get_rng_state()
         self._gpu_rng = torch.zeros(16, dtype=torch.uint8)
 
     def train(self) -> None:
         try:
-            try:
-                super().train()
-                self._say("finished")
-            except StopAgreed:
-                self._leave()
-        except RunFailed as error:
-            self._say("failed", str(error))
-            raise
+            self._train_or_stop()
+        except (RunFailed, OSError, CheckpointException) as error:
+            failure = self._explain(error)
+            if failure is None:
+                raise
+            self._say("failed", str(failure))
+            raise failure from error
+
+    def _train_or_stop(self) -> None:
+        try:
+            super().train()
+        except StopAgreed:
+            self.checkpointer.save_now(self.step)
+            said = "saved" if self.config.checkpoint.enable else "checkpoints are off"
+            logger.info(f"Asked to stop: leaving after step {self.step}, {said}")
+            self._say("stopped", said)
+        else:
+            self._say("finished")
+
+    def _explain(self, error: BaseException) -> RunFailed | None:
+        """The sentence for a failure that starting again would not mend."""
+        if isinstance(error, RunFailed):
+            return error
+        if not disk_is_full(error):
+            return None
+        self.checkpointer.discard_unfinished()
+        return RunFailed(
+            f"the disk with {self.config.dump_folder} is full at step {self.step}: the checkpoints "
+            "before it are whole. Make room, and start the run again"
+        )
 
     def batch_generator(self, data_iterable: Iterable[Batch]) -> Iterator[Batch]:
         """torchtitan calls this once, after it has loaded a checkpoint and before the first step:
-        the moment to validate a model that has not been trained."""
-        if self.step == 0 and self.config.validator.enable:
+        the moment to validate a model that has not been trained, and one that was saved before it
+        was validated."""
+        if self.config.validator.enable and self.validator.should_validate(self.step):
             self.validator.validate(self.model_parts, self.step)
         return super().batch_generator(data_iterable)
 
     def should_continue_training(self) -> bool:
         """torchtitan asks once after loading, and after every step."""
-        if not self.resumed:
-            self.resumed = True
-            self._validate_again()
         goes_on = super().should_continue_training()
         self._say("running")
         if goes_on:
@@ -73,20 +94,8 @@ class MixitTrainer(Trainer):
                 raise
             raise RunFailed(
                 f"the loss is not finite at step {self.step}: the checkpoints before it are good. "
-                "Lower the learning rate, or clip gradients (training.max_norm), and start again"
+                "Lower the learning rate, and start again"
             ) from error
-
-    def _validate_again(self) -> None:
-        """A step is saved before it is validated, so what ended the run may have come between."""
-        enabled = self.step > 0 and self.config.validator.enable
-        if enabled and self.validator.should_validate(self.step):
-            self.validator.validate(self.model_parts, self.step)
-
-    def _leave(self) -> None:
-        self.checkpointer.save_now(self.step)
-        said = "saved" if self.config.checkpoint.enable else "checkpoints are off"
-        logger.info(f"Asked to stop: leaving after step {self.step}, {said}")
-        self._say("stopped", said)
 
     def _say(self, word: Word, said: str = "") -> None:
         if self.state_file is not None:
@@ -99,8 +108,8 @@ class MixitTrainer(Trainer):
         return mesh.size() if mesh is not None else 1
 
     def state_dict(self) -> dict[str, Any]:
-        """torchtitan saves the tokens of one rank, and no generator; we the tokens of all, for any
-        number of ranks, and the generators."""
+        """torchtitan saves the tokens of one rank; we those of all, for any number of ranks. It
+        does not save the state of the random generators."""
         new = self._counting_ranks * (self.ntokens_seen - self.own_tokens_before)
         self._rng.copy_(torch.get_rng_state())
         if has_gpu():

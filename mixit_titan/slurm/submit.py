@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from mixit_titan.slurm.code_version import code_version
 from mixit_titan.slurm.job_script import Directives, array_script, job_script, shipped_directives
 from mixit_titan.slurm.partition import check_partition
 from mixit_titan.slurm.sbatch import check_sbatch, send, try_script
+from mixit_titan.slurm.site import site_defaults, site_file
 from mixit_titan.slurm.time_limit import seconds
 
 _SIGNAL_MARGIN = 30  # seconds between the last moment of a save and the time limit
@@ -115,11 +115,10 @@ def _check_numbers(args: SubmitArguments) -> None:
 
 def _directives(args: SubmitArguments) -> Directives:
     """What all runs of this submission have in common."""
-    site = _site_environment()
+    defaults = site_defaults()
 
     def chosen(name: str) -> str | None:
-        variable = f"SBATCH_{name.upper()}"
-        return getattr(args, name) or os.environ.get(variable) or site.get(variable)
+        return getattr(args, name) or defaults.get(f"SBATCH_{name.upper()}")
 
     few = args.nodes if args.min_nodes is None else args.min_nodes
     return shipped_directives("pretrain") | {
@@ -137,23 +136,6 @@ def _directives(args: SubmitArguments) -> Directives:
         "kill-on-invalid-dep": "yes" if args.after else None,
         "chdir": str(Path.cwd()),  # the config's paths are relative to it
     }
-
-
-def _site_file() -> Path:
-    return Path(os.environ.get("SITE_ENV", "slurm/site.env")).absolute()
-
-
-def _site_environment() -> dict[str, str]:
-    if not _site_file().is_file():
-        return {}
-    done = subprocess.run(
-        ["bash", "-c", 'set -a; . "$0" >/dev/null && env -0', str(_site_file())],
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise ConfigError(f"{_site_file()} cannot be read by bash: {done.stderr.strip()}")
-    return dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
 
 
 def _base_folder(args: SubmitArguments, overrides: list[str]) -> Path:
@@ -194,7 +176,7 @@ def _plan(
         directives | {"job-name": folder.name, "output": _output(folder / "logs", "job_%j.out")},
         settings={
             "RUN_FOLDER": str(folder),
-            "SITE_ENV": str(_site_file()),
+            "SITE_ENV": str(site_file()),
             "PYTHON": sys.executable,
             "MAX_RESTARTS": str(args.max_restarts),
             "SAVE_SECONDS": str(args.save_seconds),

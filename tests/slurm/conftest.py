@@ -34,9 +34,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip("needs root and Slurm: `make test-slurm` installs it")
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     cluster.environment["OMP_NUM_THREADS"] = "1"
-    cluster.start()
-    yield cluster
-    cluster.stop()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 def call(cluster: Cluster, *arguments: str) -> str:

@@ -23,6 +23,7 @@ def reaches(folder: Path, step: int) -> RunState:
     def there() -> bool:
         state = read_state(folder)
         assert state is None or state.word != "finished", "it ended before it could be disturbed"
+        assert "stopped for good" not in log(folder), log(folder)[-3000:]
         return state is not None and state.word == "running" and state.step >= step
 
     wait_for(there)
