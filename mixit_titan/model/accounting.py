@@ -17,10 +17,10 @@ from torch import nn
 from torchtitan.components.checkpointer.utils import canonical_fqn
 from torchtitan.models.common import Linear
 
+from mixit_titan.kernels.causal_mix import Form
 from mixit_titan.model.freezing import named_weights, part_of
 from mixit_titan.model.llama import MixitLlama
-
-_BYTES = {"float32": 4, "bfloat16": 2}
+from mixit_titan.model.storage import BYTES
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,10 @@ class Counts:
     saved: int
     """Elements in a checkpoint: a tied weight is there under both of its names."""
     mixing_elements: int
+    """Of the matrices, whether they are kept or drawn."""
+    mixing_form: Form | None
+    mixing_rows: int
+    """Of the matrices of all layers and heads: the generated form keeps one mean for each."""
     flops_forward: int
     flops_backward: int
 
@@ -77,25 +81,34 @@ def count(config: MixitLlama.Config, model: nn.Module, seq_len: int) -> Counts:
     if config.variant.mixer == "mixing":
         forward += layers * m * n
         backward += layers * m * n
-        elements = layers * config.shape.heads * config.shape.seq_len**2
+        rows = layers * config.shape.heads * config.shape.seq_len
+        form = config.layers[0].attention.inner_attention.form
     else:
         forward += layers * 2 * m * n
         backward += layers * 4 * m * n
-        elements = 0
+        rows, form = 0, None
     saved = sum(value.numel() for value in model.state_dict().values())
-    return Counts(sizes[True], sizes[False], saved, elements, forward, backward)
+    elements = rows * config.shape.seq_len
+    return Counts(sizes[True], sizes[False], saved, elements, form, rows, forward, backward)
 
 
 def memory_per_rank(counts: Counts, *, ranks: int, mixing_dtype: str) -> Memory:
-    """FSDP2 over `ranks`: float32 weights, gradients and the two moments of AdamW are sharded; a
-    mixing matrix is whole on each rank."""
+    """FSDP2 over `ranks`: float32 weights, gradients and the two moments of AdamW are sharded. A
+    stored mixing matrix is whole on each rank, as a GPU keeps it (a CPU keeps 128 columns more)."""
     share = -(-counts.trainable // ranks)
     return Memory(
         weights=4 * (share + -(-counts.frozen // ranks)),
         gradients=4 * share,
         optimizer=8 * share,
-        mixing=counts.mixing_elements * _BYTES[mixing_dtype],
+        mixing=_mixing_bytes(counts, ranks, mixing_dtype),
     )
+
+
+def _mixing_bytes(counts: Counts, ranks: int, dtype: str) -> int:
+    if counts.mixing_form == "generated":
+        return 4 * counts.mixing_rows  # float32; a layer's key and deviations are a few bytes
+    whole = counts.mixing_elements * BYTES[dtype]
+    return -(-whole // ranks) if counts.mixing_form == "sharded" else whole
 
 
 def checkpoint_bytes(counts: Counts) -> int:
@@ -117,6 +130,7 @@ def report(
         "frozen_params": counts.frozen,
         "share_trained": counts.trainable / total,
         "mixing_elements": counts.mixing_elements,
+        "mixing_storage": counts.mixing_form,
         "flops_per_token": {
             "forward": counts.flops_forward,
             "backward": counts.flops_backward,
