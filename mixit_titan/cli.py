@@ -1,5 +1,6 @@
 """The mixit-titan command: one small function per subcommand."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import tyro
 from mixit_titan import __version__
 from mixit_titan.errors import ConfigError, RunFailed, unknown
 from mixit_titan.model.shapes import FLAVORS, find_flavor
+from mixit_titan.model.storage import Storage
 from mixit_titan.model.variants import VARIANTS, find_variant
 
 
@@ -84,12 +86,16 @@ class TrainArguments:
 def params(arguments: list[str]) -> None:
     from mixit_titan.model.accounting import report
     from mixit_titan.model.build import llama_config
+    from mixit_titan.model.storage import choose_form
 
     args = tyro.cli(ParamsArguments, prog="mixit-titan params", args=arguments)
     if args.ranks < 1:
         raise ConfigError(f"--ranks is {args.ranks}: it must be at least 1")
     shape = find_flavor(args.flavor)
-    config = llama_config(shape, find_variant(args.variant), attention="sdpa")
+    if args.seq_len is not None:
+        shape = dataclasses.replace(shape, seq_len=args.seq_len)
+    form = choose_form(args.storage, shape, args.dtype)
+    config = llama_config(shape, find_variant(args.variant), storage=form, attention="sdpa")
     counts = report(
         config,
         seq_len=shape.seq_len,
@@ -113,6 +119,10 @@ class ParamsArguments:
     """Ranks that share the memory by FSDP2."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """What the products are computed in: frozen weights and mixing matrices are kept in it."""
+    storage: Storage = "auto"
+    """The form of the mixing matrices (docs/mixing.md)."""
+    seq_len: int | None = None
+    """Instead of the flavour's."""
     json: bool = False
     """One line of JSON instead of a table."""
 
@@ -201,7 +211,8 @@ def _params_text(counts: dict) -> str:
             f"  trained parameters   {counts['trainable_params']:,} "
             f"({counts['share_trained']:.1%})",
             f"  frozen parameters    {counts['frozen_params']:,}",
-            f"  mixing elements      {counts['mixing_elements']:,}",
+            f"  mixing elements      {counts['mixing_elements']:,}"
+            + (f" ({counts['mixing_storage']})" if counts["mixing_storage"] else ""),
             f"  FLOPs per token      {flops['forward']:,} forward, {flops['backward']:,} backward",
             f"  full checkpoint      {counts['checkpoint_bytes'] / 2**20:,.1f} MiB",
             f"  memory per rank ({counts['ranks']})  {mib['total']}: weights {mib['weights']}, "

@@ -218,9 +218,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_config_for_gpus_on_a_machine_without() -> None:
-    with pytest.raises(
-        ConfigError, match=r'is for GPUs \(device = "gpu"\) and there is none here'
-    ):
+    with pytest.raises(ConfigError, match=r'is for GPUs \(device = "gpu"\) and there is none here'):
         load_run(str(shipped_configs()["8b_fineweb_edu"]), [], world_size=1)
     with pytest.raises(ConfigError, match=r"model.attention = 'flex' needs a GPU"):
         load_run(STANDARD, ["--model.attention", "flex"], world_size=1)

@@ -17,13 +17,13 @@ from torch import nn
 from torchtitan.components.checkpointer.utils import canonical_fqn
 from torchtitan.models.common import Linear
 
+from mixit_titan.kernels.causal_mix import Form
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import named_weights, part_of
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.shapes import Shape
+from mixit_titan.model.storage import BYTES
 from mixit_titan.model.variants import VARIANTS, Variant
-
-_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,10 @@ class Counts:
     saved_frozen: int
     """How many of them are frozen."""
     mixing_elements: int
+    """Of the matrices, whether they are kept or drawn."""
+    mixing_form: Form | None
+    mixing_rows: int
+    """Of the matrices of all layers and heads: the generated form keeps one mean for each."""
     flops_forward: int
     flops_backward: int
 
@@ -82,11 +86,12 @@ def count(config: MixitLlama.Config, model: nn.Module, seq_len: int) -> Counts:
     if config.variant.mixer == "mixing":
         forward += layers * m * n
         backward += layers * m * n
-        elements = layers * config.shape.heads * config.shape.seq_len**2
+        rows = layers * config.shape.heads * config.shape.seq_len
+        form = config.layers[0].attention.inner_attention.form
     else:
         forward += layers * 2 * m * n
         backward += layers * 4 * m * n
-        elements = 0
+        rows, form = 0, None
     saved = {canonical_fqn(name): value.numel() for name, value in model.state_dict().items()}
     saved_frozen = sum(size for name, size in saved.items() if part_of(name) in frozen_parts)
     return Counts(
@@ -94,7 +99,9 @@ def count(config: MixitLlama.Config, model: nn.Module, seq_len: int) -> Counts:
         frozen=sizes[False],
         saved=sum(saved.values()),
         saved_frozen=saved_frozen,
-        mixing_elements=elements,
+        mixing_elements=rows * config.shape.seq_len,
+        mixing_form=form,
+        mixing_rows=rows,
         flops_forward=forward,
         flops_backward=backward,
     )
@@ -113,20 +120,28 @@ def speed_limit(shape: Shape, variant: Variant) -> float:
 
 def memory_per_rank(counts: Counts, *, ranks: int, dtype: str) -> Memory:
     """FSDP2 over `ranks`: trained weights, their gradients and the two moments of AdamW are sharded
-    in float32, frozen weights in `dtype`; mixing matrices in `dtype` are whole on each rank."""
+    in float32, frozen weights in `dtype`. A stored mixing matrix in `dtype` is whole on each rank,
+    as a GPU keeps it (a CPU keeps 128 columns more)."""
     share = -(-counts.trainable // ranks)
     return Memory(
-        weights=4 * share + _BYTES[dtype] * -(-counts.frozen // ranks),
+        weights=4 * share + BYTES[dtype] * -(-counts.frozen // ranks),
         gradients=4 * share,
         optimizer=8 * share,
-        mixing=counts.mixing_elements * _BYTES[dtype],
+        mixing=_mixing_bytes(counts, ranks, dtype),
     )
+
+
+def _mixing_bytes(counts: Counts, ranks: int, dtype: str) -> int:
+    if counts.mixing_form == "generated":
+        return 4 * counts.mixing_rows  # float32; a layer's key and deviations are a few bytes
+    whole = counts.mixing_elements * BYTES[dtype]
+    return -(-whole // ranks) if counts.mixing_form == "sharded" else whole
 
 
 def checkpoint_bytes(counts: Counts, dtype: str) -> int:
     """A full checkpoint: weights as they are kept, and two moments for what is trained."""
     trained = counts.saved - counts.saved_frozen
-    return 4 * trained + _BYTES[dtype] * counts.saved_frozen + 8 * counts.trainable
+    return 4 * trained + BYTES[dtype] * counts.saved_frozen + 8 * counts.trainable
 
 
 def report(config: MixitLlama.Config, *, seq_len: int, ranks: int, dtype: str) -> dict[str, Any]:
@@ -141,6 +156,7 @@ def report(config: MixitLlama.Config, *, seq_len: int, ranks: int, dtype: str) -
         "frozen_params": counts.frozen,
         "share_trained": counts.trainable / total,
         "mixing_elements": counts.mixing_elements,
+        "mixing_storage": counts.mixing_form,
         "flops_per_token": {
             "forward": counts.flops_forward,
             "backward": counts.flops_backward,

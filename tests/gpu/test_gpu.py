@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
 from mixit_titan.kernels.mixing import draw_words, mixing_matrix
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.recipes import RECIPES
@@ -50,6 +51,46 @@ def test_the_generator_gives_the_same_integers_as_on_a_cpu() -> None:
     spec = RECIPES["official"].matrix_spec(0, SHAPE)
     here, there = (mixing_matrix(spec, 0, range(2), device=d) for d in ("cpu", "cuda"))
     torch.testing.assert_close(here, there.cpu(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_forms_of_the_product_agree(dtype: torch.dtype, causal: bool, packed: bool) -> None:
+    recipe = dataclasses.replace(RECIPES["official"], causal=causal)
+    spec = recipe.matrix_spec(0, dataclasses.replace(SHAPE, seq_len=700))
+    torch.manual_seed(0)
+    v, grad = (torch.randn(3, 600, 2, 64, device="cuda", dtype=dtype) for _ in range(2))
+    v.requires_grad_()
+    positions = None
+    if packed:
+        documents = torch.cat([torch.arange(n, device="cuda") for n in (100, 1, 339, 160)])
+        positions = torch.stack([documents, torch.arange(600, device="cuda"), documents])
+    results = []
+    for form in ("reference", "stored", "generated"):
+        device = torch.device("cuda")
+        state = mixing_state(form, spec, 1, range(2), dtype=dtype, device=device)
+        out = causal_mix(v, form, spec, state, positions)
+        results.append((out.detach(), *torch.autograd.grad(out, v, grad)))
+    tolerance = 1e-4 if dtype == torch.float32 else 2e-2
+    for other in results[1:]:
+        for ours, expected in zip(other, results[0], strict=True):
+            error = (ours.float() - expected.float()).abs().max() / expected.float().abs().max()
+            assert error < tolerance
+
+
+def test_the_generated_form_can_be_captured_in_a_graph() -> None:
+    spec = RECIPES["paper"].matrix_spec(0, SHAPE)
+    device = torch.device("cuda")
+    state = mixing_state("generated", spec, 0, range(2), dtype=torch.float32, device=device)
+    v = torch.randn(2, 256, 2, 64, device="cuda")
+    positions = torch.cat([torch.arange(100), torch.arange(156)]).cuda().expand(2, -1)
+    expected = causal_mix(v, "generated", spec, state, positions)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = causal_mix(v, "generated", spec, state, positions)
+    graph.replay()
+    torch.testing.assert_close(captured, expected)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

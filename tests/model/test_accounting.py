@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from mixit_titan.model.accounting import (
@@ -9,14 +11,15 @@ from mixit_titan.model.accounting import (
 )
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.shapes import FLAVORS, Shape
+from mixit_titan.model.storage import Storage
 from mixit_titan.model.variants import VARIANTS
 
 # Table 4 of the paper, exactly.
 TABLE4 = {"standard": 790400, "frozen_mlp": 394880, "frozen_qk": 724352, "mixit": 724736}
 
 
-def counts_of(variant: str, shape: Shape):  # noqa: ANN201
-    config = llama_config(shape, VARIANTS[variant])
+def counts_of(variant: str, shape: Shape, storage: Storage = "auto"):  # noqa: ANN201
+    config = llama_config(shape, VARIANTS[variant], storage=storage)
     return count(config, meta_model(config), shape.seq_len)
 
 
@@ -65,10 +68,24 @@ def test_memory_is_that_of_what_trains() -> None:
     half = memory_per_rank(frozen, ranks=1, dtype="bfloat16")
     assert half.weights == 4 * 394880 + 2 * 395520
     assert checkpoint_bytes(frozen, "bfloat16") == 4 * 394880 + 2 * 395520 + 8 * 394880
-    mixit = counts_of("mixit", FLAVORS["8b"])
+    mixit = counts_of("mixit", FLAVORS["8b"], "stored")
     half = memory_per_rank(mixit, ranks=64, dtype="bfloat16")
     assert half.mixing == 2 * 32 * 32 * 2048**2  # whole on every rank
     assert half.optimizer == 8 * -(-mixit.trainable // 64)
+
+
+def test_mixing_state_of_the_forms_at_length_8192() -> None:
+    """32 layers of 32 heads: 137 GB of matrices in bfloat16, or one float32 number a row."""
+    shape = dataclasses.replace(FLAVORS["8b"], seq_len=8192)
+    expected = {"stored": 137_438_953_472, "sharded": 17_179_869_184, "generated": 33_554_432}
+    for storage, size in expected.items():
+        counts = counts_of("mixit", shape, storage)
+        assert memory_per_rank(counts, ranks=8, dtype="bfloat16").mixing == size
+
+
+@pytest.mark.parametrize("storage", ["stored", "sharded", "generated"])
+def test_a_matrix_is_no_parameter(storage: Storage) -> None:
+    assert counts_of("mixit", FLAVORS["table4"], storage).trainable == TABLE4["mixit"]
 
 
 @pytest.mark.parametrize(
