@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import nn
 from torchtitan.distributed.pipeline_parallel import pipeline_llm
-from torchtitan.models.common import CosSinRoPE, Embedding, Linear, RMSNorm
+from torchtitan.models.common import Embedding, Linear, RMSNorm
 from torchtitan.models.common.attention import (
     BaseAttention,
     GQAttention,
@@ -32,6 +32,7 @@ from mixit_titan.model.llama import (
 )
 from mixit_titan.model.parallelize import parallelize
 from mixit_titan.model.recipes import Recipe
+from mixit_titan.model.rope import HalvesRoPE
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import Variant
 
@@ -183,7 +184,7 @@ def _mixer(
         wo=_linear(shape, recipe, shape.width, shape.width),
         inner_attention=attention_backend(attention),
         # The layout of Hugging Face's Llama (a dimension pairs with the one half a head away).
-        rope=CosSinRoPE.Config(
+        rope=HalvesRoPE.Config(
             dim=shape.head_dim, max_seq_len=shape.seq_len, theta=shape.rope_theta
         ),
     )
