@@ -178,7 +178,7 @@ def generated_state_bytes() -> int:
     """Of the generated form: 32 layers of 32 heads at length 8192."""
     shape = Shape(width=4096, layers=32, heads=32, hidden=14336, vocab=128256, seq_len=8192)
     config = llama_config(shape, VARIANTS["mixit"], storage="generated")
-    counts = report(config, seq_len=shape.seq_len, ranks=1, mixing_dtype="bfloat16")
+    counts = report(config, seq_len=shape.seq_len, ranks=1, dtype="bfloat16")
     return counts["memory_per_rank_bytes"]["mixing"]
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from torch import nn
-from torchtitan.models.common import CosSinRoPE, Embedding, Linear, RMSNorm
+from torchtitan.models.common import Embedding, Linear, RMSNorm
 from torchtitan.models.common.attention import (
     GQAttention,
     QKVLinear,
@@ -24,6 +24,7 @@ from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedd
 from mixit_titan.model.parallelize import parallelize
 from mixit_titan.model.pipeline import pipeline
 from mixit_titan.model.recipes import Recipe
+from mixit_titan.model.rope import HalvesRoPE
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import Variant
@@ -182,7 +183,7 @@ def _attention(shape: Shape, recipe: Recipe, backend: AttentionBackend) -> GQAtt
         wo=_linear(shape, recipe, shape.width, shape.width),
         inner_attention=attention_backend(backend),
         # The layout of Hugging Face's Llama (a dimension pairs with the one half a head away).
-        rope=CosSinRoPE.Config(
+        rope=HalvesRoPE.Config(
             dim=shape.head_dim, max_seq_len=shape.seq_len, theta=shape.rope_theta
         ),
     )
