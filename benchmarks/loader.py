@@ -43,18 +43,19 @@ def main(args: Arguments) -> None:
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), args)
         rates = {
-            f"{packing}, {workers} workers": round(_rate(folder, packing, workers, args))
+            f"{packing}, {workers} workers": _rate(folder, packing, workers, args)
             for packing in ("documents", "stream")
             for workers in (0, 2)
         }
-    settings = {"tokens": args.tokens, "seq_len": args.seq_len, "batch": args.batch}
-    result = {**settings, "mean_document": args.mean_document, "tokens_per_s": rates}
+    settings = {"corpus": args.tokens, "seq_len": args.seq_len, "batch": args.batch}
+    result = {**settings, "mean_document": args.mean_document, "tokens": rates}
     write_text(args.out, json.dumps(result, indent=2) + "\n")
     print(json.dumps(result))
 
 
-def _rate(folder: str, packing: str, workers: int, args: Arguments) -> float:
-    """Tokens of whole rows, padding included, as a model takes them."""
+def _rate(folder: str, packing: str, workers: int, args: Arguments) -> dict[str, int]:
+    """Tokens of whole rows, padding included, as a model takes them: per second, and per second of
+    the reading process alone, which says more on a machine that is doing other things too."""
     config = RowLoader.Config(dataset_path=folder, packing=packing, workers=workers)
     loader = RowLoader(
         config, dp_rank=0, dp_world_size=1, seq_len=args.seq_len, local_batch_size=args.batch
@@ -62,11 +63,14 @@ def _rate(folder: str, packing: str, workers: int, args: Arguments) -> float:
     batches = iter(loader)
     for _ in range(50):
         next(batches)
-    tokens, start = 0, time.perf_counter()
+    tokens, start, cpu = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - start < args.seconds:
         for _ in range(20):
             tokens += next(batches)[1].numel()
-    return tokens / (time.perf_counter() - start)
+    rates = {"per_s": round(tokens / (time.perf_counter() - start))}
+    if workers == 0:
+        rates["per_cpu_s"] = round(tokens / (time.process_time() - cpu))
+    return rates
 
 
 def _write(folder: Path, args: Arguments) -> None:

@@ -23,7 +23,7 @@ from mixit_titan.errors import ConfigError
 FORMAT = 1
 MANIFEST = "manifest.json"
 _DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
-_END = np.dtype("<u8")
+END_DTYPE = np.dtype("<u8")
 # Each mapping holds a file open, and a process may open about a thousand.
 _OPEN_SHARDS = 128
 
@@ -169,7 +169,6 @@ class TokenSplit:
         self.first_token = np.cumsum([0, *(shard.tokens for shard in self.shards)])
         self.first_document = np.cumsum([0, *(shard.documents for shard in self.shards)])
         self._first_token = self.first_token.tolist()  # bisect is quicker on a list
-        check_sizes(folder, self.shards, self.dtype)
         self._open()
 
     def _open(self) -> None:
@@ -185,7 +184,9 @@ class TokenSplit:
     def _map_file(self, shard: int, ending: str) -> np.ndarray:
         path = self.shards[shard].files(self.folder)[ending]
         try:
-            mapped = np.memmap(path, dtype=self.dtype if ending == "tokens" else _END, mode="r")
+            mapped = np.memmap(
+                path, dtype=self.dtype if ending == "tokens" else END_DTYPE, mode="r"
+            )
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"{path} cannot be read ({error}): prepare the folder again"
@@ -227,7 +228,7 @@ class TokenSplit:
             here = shards == shard
             # An end is the beginning of the next document. Searched in its own type: NumPy would
             # convert the whole file to another.
-            local = (tokens[here] - self.first_token[shard]).astype(_END)
+            local = (tokens[here] - self.first_token[shard]).astype(END_DTYPE)
             found = np.searchsorted(self._map(int(shard), "ends"), local)
             counts[here] = self.first_document[shard] + 1 + found
         return counts
@@ -240,21 +241,3 @@ def open_split(folder: str | Path, name: str) -> TokenSplit:
             f"{folder} has no split {name!r}, only {', '.join(manifest.splits)}: prepare it again"
         )
     return TokenSplit(Path(folder), name, manifest)
-
-
-def check_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> None:
-    """A file that is missing or cut short is found without reading it."""
-    for shard in shards:
-        sizes = {"tokens": shard.tokens * dtype.itemsize, "ends": shard.documents * _END.itemsize}
-        for ending, path in shard.files(folder).items():
-            try:
-                size = path.stat().st_size
-            except OSError as error:
-                raise ConfigError(
-                    f"{path} is missing ({error.strerror}): prepare the folder again"
-                ) from None
-            if size != sizes[ending]:
-                raise ConfigError(
-                    f"{path} has {size:,} bytes and its manifest says {sizes[ending]:,}: "
-                    "prepare the folder again"
-                )

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 from torchtitan.tools.logging import logger
 
 from mixit_titan.atomic import write_text
-from mixit_titan.data.shards import Manifest, check_sizes, read_manifest
+from mixit_titan.data.shards import END_DTYPE, Manifest, Shard, read_manifest
 from mixit_titan.errors import ConfigError
 
 _MEMORY = ".verified.json"
@@ -34,7 +35,7 @@ def verify(folder: str | Path) -> Manifest:
     folder = Path(folder)
     manifest = read_manifest(folder)
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    check_sizes(folder, shards, manifest.id_dtype)
+    _check_sizes(folder, shards, manifest.id_dtype)
     expected = {
         path: shard.sha256[ending]
         for shard in shards
@@ -47,6 +48,27 @@ def verify(folder: str | Path) -> Manifest:
             return manifest  # the first rank of this machine computes, and stops the run
         _compute(folder, expected, remember=writable)
     return manifest
+
+
+def _check_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> None:
+    """A file that is missing or cut short is found without reading it."""
+    for shard in shards:
+        sizes = {
+            "tokens": shard.tokens * dtype.itemsize,
+            "ends": shard.documents * END_DTYPE.itemsize,
+        }
+        for ending, path in shard.files(folder).items():
+            try:
+                size = path.stat().st_size
+            except OSError as error:
+                raise ConfigError(
+                    f"{path} is missing ({error.strerror}): prepare the folder again"
+                ) from None
+            if size != sizes[ending]:
+                raise ConfigError(
+                    f"{path} has {size:,} bytes and its manifest says {sizes[ending]:,}: "
+                    "prepare the folder again"
+                )
 
 
 def _compute(folder: Path, expected: dict[Path, str], *, remember: bool) -> None:
