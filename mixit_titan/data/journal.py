@@ -39,6 +39,7 @@ class Journal:
         sync_folder(self.folder)
 
     def close(self) -> None:
+        sync_folder(self.folder)  # the manifest is there before the journal is not
         (self.folder / _JOURNAL).unlink(missing_ok=True)
 
 
@@ -53,6 +54,10 @@ def alone(folder: Path, *, wait: bool) -> Iterator[None]:
             fcntl.lockf(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise ConfigError(f"another process is preparing {folder}: wait for it") from None
+        except OSError as error:
+            raise ConfigError(
+                f"{folder} cannot be locked ({error.strerror}): name a folder on another disk"
+            ) from None
         yield
 
 

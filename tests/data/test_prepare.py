@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.cli import main
-from mixit_titan.data import encoding, writer
+from mixit_titan.data import encoding, journal, writer
 from mixit_titan.data.prepare import prepare
 from mixit_titan.data.sources import find_corpus
 from mixit_titan.data.tokenizers import ByteTokenizer, build_tokenizer, saved_tokenizer
@@ -94,8 +94,8 @@ def test_finished_documents_are_not_tokenised_again(
     with monkeypatch.context() as patch, pytest.raises(Stop):
         patch.setattr(writer.SplitWriter, "finish", stop_at_fifth)
         prepare(find_corpus(corpus), "bytes", tmp_path / "out", workers=1, shard_tokens=1000)
-    journal = json.loads((tmp_path / "out" / ".prepare.json").read_text())
-    finished = sum(s["documents"] for shards in journal["shards"].values() for s in shards)
+    before = json.loads((tmp_path / "out" / ".prepare.json").read_text())
+    finished = sum(s["documents"] for shards in before["shards"].values() for s in shards)
     again = []
     prepare(
         find_corpus(corpus),
@@ -237,6 +237,17 @@ def test_a_corpus_that_changed_since_is_refused(
     os.utime(corpus, ns=(0, 0))
     with pytest.raises(ConfigError, match=r"were changed since .*out was begun: delete the folder"):
         prepare(find_corpus(corpus), "bytes", tmp_path / "out", **arguments)
+
+
+def test_a_folder_that_cannot_be_locked_is_one_sentence(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(journal.fcntl, "lockf", no_locks)
+    with pytest.raises(ConfigError, match=r"out cannot be locked \(Function not implemented\)"):
+        prepare(find_corpus(corpus), "bytes", tmp_path / "out", workers=1)
 
 
 def test_a_large_text_without_lines_goes_through_in_pieces(tmp_path: Path) -> None:

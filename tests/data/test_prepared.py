@@ -39,7 +39,11 @@ def test_a_text_is_prepared_once_for_each_state_and_tokenizer(tmp_path: Path, ca
     text.write_text("two line\n" * 50)
     os.utime(text, ns=(1, 1))
     changed = prepared_folder(str(text), "bytes")
-    assert len({first, other, changed}) == 3 == len(list(cache.iterdir()))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.txt").write_text("six line\n" * 50)
+    os.utime(tmp_path / "b" / "a.txt", ns=(1, 1))
+    elsewhere = prepared_folder(str(tmp_path / "b" / "a.txt"), "bytes")
+    assert len({first, other, changed, elsewhere}) == 4 == len(list(cache.iterdir()))
     assert prepared_folder(str(first), "bytes") == first  # is one already
 
 
