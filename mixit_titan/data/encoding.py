@@ -126,7 +126,7 @@ def _receive(worker: Connection) -> EncodedBatch:
 def _alive() -> Iterator[None]:
     try:
         yield
-    except (EOFError, ConnectionError):
+    except (EOFError, OSError):  # a plain OSError where a message was cut short
         raise ConfigError(
             "a worker process died, perhaps for lack of memory: run the same command again to go "
             "on, with fewer --workers"
@@ -170,7 +170,8 @@ def _work(encoder: Encoder, connection: Connection, others: list[Connection]) ->
 
 
 def _take(connection: Connection, batches: queue.SimpleQueue) -> None:
-    with contextlib.suppress(EOFError, ConnectionError):
+    """Until the other end is closed, also in the midst of a message: a plain OSError."""
+    with contextlib.suppress(EOFError, OSError):
         while True:
             batches.put(connection.recv())
     batches.put(None)

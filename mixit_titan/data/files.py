@@ -56,6 +56,8 @@ class HubFiles:
 
     repo: str
     folder: str
+    revision: str | None = None
+    """Default: the newest."""
 
     @functools.cached_property
     def _snapshot(self) -> tuple[str, tuple[str, ...]]:
@@ -64,7 +66,7 @@ class HubFiles:
         from huggingface_hub.errors import HfHubHTTPError
 
         try:
-            info = HfApi().dataset_info(self.repo, timeout=_HUB_SECONDS)
+            info = HfApi().dataset_info(self.repo, revision=self.revision, timeout=_HUB_SECONDS)
         except (httpx.HTTPError, HfHubHTTPError, OSError) as error:
             raise self._unreachable(error) from None
         inside = [s.rfilename for s in info.siblings if s.rfilename.startswith(self.folder + "/")]

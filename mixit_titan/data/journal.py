@@ -11,6 +11,7 @@ from typing import Any
 
 from mixit_titan.atomic import write_text
 from mixit_titan.data.disk import sync_folder, writing
+from mixit_titan.data.files import HubFiles, LocalFiles
 from mixit_titan.data.shards import Shard
 from mixit_titan.errors import ConfigError
 
@@ -23,7 +24,7 @@ class Journal:
     folder: Path
     settings: dict[str, Any]
     state: str
-    """Of the corpus' files."""
+    """Of the corpus' files, when it began."""
     shards: dict[str, list[Shard]] = field(default_factory=dict)
     """Those that are whole, by split."""
 
@@ -39,24 +40,31 @@ class Journal:
         sync_folder(self.folder)
 
     def close(self) -> None:
+        sync_folder(self.folder)  # the manifest is there before the journal is not
         (self.folder / _JOURNAL).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def alone(folder: Path, *, wait: bool) -> Iterator[None]:
-    """No other process prepares this folder meanwhile; one that does is waited for, or an error."""
+    """Make the folder. No other process prepares it meanwhile; one that does is waited for, or an
+    error."""
     with contextlib.ExitStack() as stack:
         with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context((folder / _LOCK).open("w"))
         try:
             # Not flock, whose lock the workers would inherit: they may outlive a killed parent.
             fcntl.lockf(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise ConfigError(f"another process is preparing {folder}: wait for it") from None
+        except OSError as error:
+            raise ConfigError(
+                f"{folder} cannot be locked ({error.strerror}): name a folder on another disk"
+            ) from None
         yield
 
 
-def open_journal(folder: Path, settings: dict[str, Any], state: str) -> Journal:
+def open_journal(folder: Path, settings: dict[str, Any], files: LocalFiles | HubFiles) -> Journal:
     """The journal of an interrupted preparation, or a new one. What was half-written is removed."""
     journal = _read_journal(folder)
     if journal is None and any(not file.name.startswith(".") for file in folder.iterdir()):
@@ -66,11 +74,11 @@ def open_journal(folder: Path, settings: dict[str, Any], state: str) -> Journal:
             part.unlink()
         if journal is None or not journal.shards:
             # Nothing is lost by another beginning, also one with other settings.
-            journal = Journal(folder, settings, state)
+            journal = Journal(folder, settings, files.state())
             shutil.rmtree(folder / "tokenizer", ignore_errors=True)
             journal.write()
     check_same(journal.settings, settings, folder)
-    if journal.state != state:
+    if isinstance(files, LocalFiles) and journal.state != files.state():
         raise ConfigError(
             f"the files of {settings['corpus']} were changed since {folder} was begun: delete the "
             "folder and prepare it anew"

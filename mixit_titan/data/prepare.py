@@ -68,14 +68,13 @@ def prepare(
         settings["tokenizer"] = fingerprint(built)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: name a folder")
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     with alone(folder, wait=wait):
         if is_prepared(folder):
             manifest = verify(folder)
             check_same(manifest.source.get("settings", {}), settings, folder)
             return manifest
-        journal = open_journal(folder, settings, corpus.files.state())
+        journal = open_journal(folder, settings, corpus.files)
+        corpus = corpus.at(journal.state)
         with writing(folder):
             built = _save_tokenizer(folder, tokenizer, built, corpus)
         _write_shards(journal, corpus, built, workers, on_batch)

@@ -31,7 +31,8 @@ def prepared_folder(path: str, tokenizer: str) -> Path:
     # A whole path: a folder may be called like a corpus of the hub.
     corpus = find_corpus(path if path == STDLIB else str(Path(path).resolve()))
     assert isinstance(corpus.files, LocalFiles)
-    key = [corpus.settings(), corpus.files.state(), fingerprint(build_tokenizer(tokenizer))]
+    place = str(corpus.files.root)
+    key = [place, corpus.settings(), corpus.files.state(), fingerprint(build_tokenizer(tokenizer))]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     folder = _cache() / f"{corpus.name}-{digest}"
     if not is_prepared(folder):

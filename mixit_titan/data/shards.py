@@ -22,6 +22,7 @@ from mixit_titan.errors import ConfigError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+AGAIN = "delete the folder and prepare it again"  # prepare leaves a folder with a manifest alone
 _DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 END_DTYPE = np.dtype("<u8")
 # Each mapping holds a file open, and a process may open about a thousand.
@@ -94,17 +95,17 @@ def read_manifest(folder: str | Path) -> Manifest:
             "(again; an interrupted one goes on)"
         ) from None
     except (ValueError, OSError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}): prepare the folder again") from None
+        raise ConfigError(f"{path} cannot be read ({error}): {AGAIN}") from None
     found = table.get("format") if isinstance(table, dict) else None
     if found != FORMAT:
         raise ConfigError(
-            f"{path} is of format {found!r} and this version reads {FORMAT}: prepare the folder "
-            "again"
+            f"{path} is of format {found!r} and this version reads {FORMAT}: prepare the text "
+            "again, into a new folder"
         )
     try:
         return _manifest(table)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path} is damaged ({error!r}): prepare the folder again") from None
+        raise ConfigError(f"{path} is damaged ({error!r}): {AGAIN}") from None
 
 
 def _manifest(table: dict[str, Any]) -> Manifest:
@@ -188,9 +189,7 @@ class TokenSplit:
                 path, dtype=self.dtype if ending == "tokens" else END_DTYPE, mode="r"
             )
         except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{path} cannot be read ({error}): prepare the folder again"
-            ) from None
+            raise ConfigError(f"{path} cannot be read ({error}): {AGAIN}") from None
         return mapped.view(np.ndarray)  # slices of a plain array are much cheaper
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -238,6 +237,6 @@ def open_split(folder: str | Path, name: str) -> TokenSplit:
     manifest = read_manifest(folder)
     if name not in manifest.splits:
         raise ConfigError(
-            f"{folder} has no split {name!r}, only {', '.join(manifest.splits)}: prepare it again"
+            f"{folder} has no split {name!r}, only {', '.join(manifest.splits)}: {AGAIN}"
         )
     return TokenSplit(Path(folder), name, manifest)

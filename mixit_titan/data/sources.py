@@ -3,7 +3,7 @@
 import re
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,12 @@ class Corpus:
             "validation_documents": self.validation_documents,
             "articles": self.articles,
         }
+
+    def at(self, state: str) -> "Corpus":
+        """With the files that a preparation began with: on the hub there may be newer ones."""
+        if isinstance(self.files, LocalFiles):
+            return self
+        return replace(self, files=replace(self.files, revision=state))
 
     def expected_bytes(self) -> int | None:
         """Roughly the bytes of all texts, where that is known before they are read."""

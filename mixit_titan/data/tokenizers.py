@@ -94,11 +94,15 @@ def tokenizer_config(name: str) -> BaseTokenizer.Config:
 def build_tokenizer(name: str) -> BaseTokenizer:
     config = tokenizer_config(name)
     try:
-        return config.build(tokenizer_path=name)
+        tokenizer = config.build(tokenizer_path=name)
     except ConfigError:
         raise
     except Exception as error:  # the tokenizers library raises nothing more special
         raise ConfigError(f"the tokenizer in {name} cannot be read ({error})") from None
+    if isinstance(tokenizer, HuggingFaceTokenizer):  # whose file may say to cut and pad texts
+        tokenizer.tokenizer.no_truncation()
+        tokenizer.tokenizer.no_padding()
+    return tokenizer
 
 
 def vocabulary(tokenizer: BaseTokenizer) -> int:
@@ -131,7 +135,8 @@ def saved_tokenizer(folder: Path) -> str | None:
 
 
 def fingerprint(tokenizer: BaseTokenizer) -> str:
-    """The same for two tokenizers only if they give the same ids to the same text."""
+    """The same for two tokenizers only if they give the same ids to the same text, and to its
+    end."""
     digest = hashlib.sha256(type(tokenizer).__name__.encode())
     if isinstance(tokenizer, RankTokenizer):
         digest.update(tokenizer.encoding._pat_str.encode())
@@ -140,7 +145,7 @@ def fingerprint(tokenizer: BaseTokenizer) -> str:
             word = token if isinstance(token, bytes) else token.encode()
             digest.update(b"%d %d " % (rank, len(word)) + word)
     elif isinstance(tokenizer, HuggingFaceTokenizer):
-        digest.update(tokenizer.tokenizer.to_str().encode())
+        digest.update(tokenizer.tokenizer.to_str().encode() + b" %a" % tokenizer.eos_id)
     return digest.hexdigest()[:16]
 
 

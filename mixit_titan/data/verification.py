@@ -18,7 +18,7 @@ import numpy as np
 from torchtitan.tools.logging import logger
 
 from mixit_titan.atomic import write_text
-from mixit_titan.data.shards import END_DTYPE, Manifest, Shard, read_manifest
+from mixit_titan.data.shards import AGAIN, END_DTYPE, Manifest, Shard, read_manifest
 from mixit_titan.errors import ConfigError
 
 _MEMORY = ".verified.json"
@@ -61,13 +61,10 @@ def _check_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> None:
             try:
                 size = path.stat().st_size
             except OSError as error:
-                raise ConfigError(
-                    f"{path} is missing ({error.strerror}): prepare the folder again"
-                ) from None
+                raise ConfigError(f"{path} is missing ({error.strerror}): {AGAIN}") from None
             if size != sizes[ending]:
                 raise ConfigError(
-                    f"{path} has {size:,} bytes and its manifest says {sizes[ending]:,}: "
-                    "prepare the folder again"
+                    f"{path} has {size:,} bytes and its manifest says {sizes[ending]:,}: {AGAIN}"
                 )
 
 
@@ -79,18 +76,23 @@ def _compute(folder: Path, expected: dict[Path, str], *, remember: bool) -> None
         for path, digest in zip(unknown, threads.map(_checksum, unknown), strict=True):
             if digest != expected[path]:
                 raise ConfigError(
-                    f"{path} is damaged: its checksum is not the one in the manifest; delete the "
-                    "folder and prepare it again"
+                    f"{path} is damaged, its checksum is not the one in the manifest: {AGAIN}"
                 )
-    if remember:
-        write_text(folder / _MEMORY, json.dumps(state))
-    else:
-        logger.warning(f"{folder} is read-only: its checksums are computed at every start")
+    try:
+        if remember:
+            write_text(folder / _MEMORY, json.dumps(state))
+    except OSError:  # a full disk
+        remember = False
+    if not remember:
+        logger.warning(f"{folder} cannot be written to: checksums are computed at every start")
 
 
 def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _state(expected: dict[Path, str]) -> State:

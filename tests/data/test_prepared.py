@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
+from mixit_titan.data.bpe import train_tokenizer
 from mixit_titan.data.prepare import prepare
 from mixit_titan.data.prepared import prepared_folder
 from mixit_titan.data.sources import find_corpus
+from mixit_titan.data.splits import Document
 from mixit_titan.data.tokenizers import ByteTokenizer, build_tokenizer, fingerprint, saved_tokenizer
 from mixit_titan.errors import ConfigError
 from tests.data.test_tokenizers import TEXT, write_ranks
@@ -36,7 +39,11 @@ def test_a_text_is_prepared_once_for_each_state_and_tokenizer(tmp_path: Path, ca
     text.write_text("two line\n" * 50)
     os.utime(text, ns=(1, 1))
     changed = prepared_folder(str(text), "bytes")
-    assert len({first, other, changed}) == 3 == len(list(cache.iterdir()))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.txt").write_text("six line\n" * 50)
+    os.utime(tmp_path / "b" / "a.txt", ns=(1, 1))
+    elsewhere = prepared_folder(str(tmp_path / "b" / "a.txt"), "bytes")
+    assert len({first, other, changed, elsewhere}) == 4 == len(list(cache.iterdir()))
     assert prepared_folder(str(first), "bytes") == first  # is one already
 
 
@@ -107,6 +114,31 @@ def test_a_prepared_folder_brings_its_tokenizer(tmp_path: Path) -> None:
     tokenizer = build_tokenizer(saved_tokenizer(tmp_path / "ranks"))
     assert set(texts(tmp_path / "ranks", "train", tokenizer)) <= set(stories(50))
     assert max(max(ids) for ids in documents(tmp_path / "ranks", "train")) > 255
+
+
+def test_a_tokenizer_that_cuts_and_pads_texts_does_not_here(tmp_path: Path) -> None:
+    file = write_jsonl(tmp_path / "a.jsonl", stories(50))
+    prepare(find_corpus(str(file)), 300, tmp_path / "whole", workers=1)
+    folder = tmp_path / "whole" / "tokenizer"
+    cutting = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    cutting.enable_truncation(5)
+    cutting.enable_padding(length=8)
+    cutting.save(str(folder / "tokenizer.json"))
+    manifest = prepare(find_corpus(str(file)), str(folder), tmp_path / "out", workers=1)
+    assert manifest.tokenizer.fingerprint == fingerprint(build_tokenizer(str(folder)))
+    assert documents(tmp_path / "out", "train") == documents(tmp_path / "whole", "train")
+
+
+def test_another_end_of_text_is_another_tokenizer(tmp_path: Path) -> None:
+    train_tokenizer([Document("train", TEXT)], 300, tmp_path)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<|turn|>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    found = set()
+    for end in ("<|turn|>", "<|endoftext|>"):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": end}))
+        found.add(fingerprint(build_tokenizer(str(tmp_path))))
+    assert len(found) == 2
 
 
 def test_a_tokenizer_without_an_end_of_text_is_refused(tmp_path: Path) -> None:

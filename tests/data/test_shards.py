@@ -88,8 +88,8 @@ def damage(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     {
-        "cut": r"train-00002.tokens has \d+ bytes and its manifest says \d+: prepare",
-        "changed": r"train-00002.ends is damaged: its checksum is not the one in the manifest",
+        "cut": r"train-00002.tokens has \d+ bytes and its manifest says \d+: delete the",
+        "changed": r"train-00002.ends is damaged, its checksum is not the one in the manifest",
         "missing": r"train-00002.tokens is missing \(No such file",
         "no manifest": r"has no manifest.json, so no whole token shards: run mixit-titan prepare",
         "format": r"manifest.json is of format 2 and this version reads 1",

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mixit_titan.data.encoding import EncodedBatch
+from mixit_titan.data.prepare import prepare
 from mixit_titan.data.sources import Corpus, find_corpus, fineweb_files
 from mixit_titan.errors import ConfigError
 from tests.data.tokens import stories, write_jsonl
@@ -121,7 +123,15 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
-def hub_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def newest() -> list[str]:
+    """The hub's revisions; the last one is the newest."""
+    return [REVISION]
+
+
+@pytest.fixture
+def hub_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newest: list[str]
+) -> Iterator[Path]:
     """A folder whose datasets a local server offers as the hub does."""
     root = tmp_path / "hub"
     root.mkdir()
@@ -130,16 +140,16 @@ def hub_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
         def do_GET(self) -> None:
             parts = self.path.split("?")[0].strip("/").split("/")
             if parts[:2] == ["api", "datasets"]:
-                self.dataset("/".join(parts[2:4]))
+                self.dataset("/".join(parts[2:4]), parts[5] if len(parts) > 5 else newest[-1])
             else:
                 self.file(root / "/".join(parts[1:3]) / "/".join(parts[5:]))
 
         do_HEAD = do_GET
 
-        def dataset(self, repo: str) -> None:
+        def dataset(self, repo: str, revision: str) -> None:
             files = [p for p in (root / repo).rglob("*") if p.is_file()]
             names = [{"rfilename": p.relative_to(root / repo).as_posix()} for p in files]
-            self.answer(json.dumps({"id": repo, "sha": REVISION, "siblings": names}).encode())
+            self.answer(json.dumps({"id": repo, "sha": revision, "siblings": names}).encode())
 
         def file(self, path: Path) -> None:
             self.answer(path.read_bytes(), {"X-Repo-Commit": REVISION, "ETag": f'"{path.name}"'})
@@ -184,6 +194,26 @@ def test_fineweb_comes_from_the_hub_in_order(hub_folder: Path) -> None:
     assert corpus.files.state() == REVISION
     with pytest.raises(ConfigError, match="has no tables in 'sample/11BT'"):
         splits(find_corpus("fineweb-edu", subset="sample-11BT"))
+
+
+def test_a_preparation_goes_on_with_the_revision_that_it_began_with(
+    hub_folder: Path, newest: list[str], tmp_path: Path
+) -> None:
+    table = hub_folder / "HuggingFaceFW/fineweb-edu/sample/10BT/000_00000.parquet"
+    write_table(table, stories(40))
+    corpus = find_corpus("fineweb-edu", train_documents=30, validation_documents=10)
+
+    def stop(batch: EncodedBatch) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(corpus, "bytes", tmp_path / "out", workers=1, shard_tokens=99, on_batch=stop)
+    newest.append("f" * 40)
+    corpus = find_corpus("fineweb-edu", train_documents=30, validation_documents=10)
+    manifest = prepare(corpus, "bytes", tmp_path / "out", workers=1, shard_tokens=99)
+    assert corpus.files.state() == "f" * 40
+    assert manifest.source["revision"] == REVISION
+    assert manifest.splits["train"].documents == 30
 
 
 def test_wikitext_has_its_three_splits(hub_folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""What `mixit-titan prepare` does when it cannot: one sentence, and nothing counts as whole."""
+
+import errno
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.data import encoding, journal, writer
+from mixit_titan.data.prepare import prepare
+from mixit_titan.data.sources import find_corpus
+from mixit_titan.errors import ConfigError
+from tests.data.tokens import content, stories, write_jsonl
+
+MADE = stories(300)
+
+
+@pytest.mark.parametrize("change", ["limit", "fsync"])
+def test_a_full_disk_is_one_sentence_and_nothing_counts_as_whole(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    out = tmp_path / "out"
+    arguments = {"workers": 1, "shard_tokens": 20_000}
+
+    def no_space(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with monkeypatch.context() as patch:
+            if change == "limit":  # of the bytes of a file: a real failure in the midst of a write
+                patch.setattr(writer, "_BUFFER", 512)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+            else:
+                patch.setattr(writer.os, "fsync", no_space)
+            reason = "File too large" if change == "limit" else "No space left"
+            with pytest.raises(ConfigError, match=rf"cannot write to .*out \({reason}.*make room"):
+                prepare(find_corpus(corpus), "bytes", out, **arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not (out / "manifest.json").exists() and not list(out.glob("*.tokens"))
+    prepare(find_corpus(corpus), "bytes", out, **arguments)
+    prepare(find_corpus(corpus), "bytes", tmp_path / "unbroken", **arguments)
+    assert content(out) == content(tmp_path / "unbroken")
+
+
+def test_a_worker_that_dies_is_one_sentence(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, encode = os.getpid(), encoding.Encoder.encode
+
+    def dying(self: encoding.Encoder, batch: list) -> encoding.EncodedBatch:
+        if os.getpid() != parent and any(text == MADE[150] for _, text in batch):
+            os._exit(9)
+        return encode(self, batch)
+
+    monkeypatch.setattr(encoding.Encoder, "encode", dying)
+    with pytest.raises(ConfigError, match=r"a worker process died.*run the same command again"):
+        prepare(find_corpus(corpus), "bytes", tmp_path / "out", workers=2, shard_tokens=1000)
+
+
+def test_what_cannot_be_prepared(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cases = {
+        "empty.jsonl": ("", "empty.jsonl is empty: there is no text in it"),
+        "empty.txt": ("", "empty.txt is empty: there is no text in it"),
+        "one.jsonl": ('{"text": "x"}\n' * 3, "one.jsonl has too few documents: there is none for"),
+    }
+    for name, (text, message) in cases.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            prepare(find_corpus(str(tmp_path / name)), "bytes", out, workers=1)
+    # What came to nothing does not block the folder.
+    prepare(find_corpus(str(write_jsonl(tmp_path / "a.jsonl", MADE))), "bytes", out, workers=1)
+    with pytest.raises(ConfigError, match="has other files in it: name a new folder"):
+        prepare(find_corpus(str(tmp_path / "a.jsonl")), "bytes", tmp_path, workers=1)
+    with pytest.raises(ConfigError, match=r"a\.jsonl is a file: name a folder"):
+        prepare(find_corpus(str(tmp_path / "a.jsonl")), "bytes", tmp_path / "a.jsonl", workers=1)
+
+
+def test_a_corpus_that_changed_since_is_refused(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(batch: encoding.EncodedBatch) -> None:
+        if list((tmp_path / "out").glob("*.tokens")):
+            raise KeyboardInterrupt
+
+    arguments = {"workers": 1, "shard_tokens": 1000}
+    with pytest.raises(KeyboardInterrupt):
+        prepare(find_corpus(corpus), "bytes", tmp_path / "out", on_batch=stop, **arguments)
+    os.utime(corpus, ns=(0, 0))
+    with pytest.raises(ConfigError, match=r"were changed since .*out was begun: delete the folder"):
+        prepare(find_corpus(corpus), "bytes", tmp_path / "out", **arguments)
+
+
+def test_a_folder_that_cannot_be_locked_is_one_sentence(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(journal.fcntl, "lockf", no_locks)
+    with pytest.raises(ConfigError, match=r"out cannot be locked \(Function not implemented\)"):
+        prepare(find_corpus(corpus), "bytes", tmp_path / "out", workers=1)
