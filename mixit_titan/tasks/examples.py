@@ -21,6 +21,7 @@ IGNORE = -100
 
 Split = Literal["train", "test"]
 _TEST_ONE_IN = 8
+_IN_VAIN = 10_000  # draws without one example of a split, after which there is none
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,17 @@ def drawn_split(draw: Draw, *, seed: int, train: int, test: int) -> tuple[Stream
 
 def draw_split(draw: Draw, rng: np.random.Generator, count: int, split: Split) -> Examples:
     """`count` examples of one split."""
-    parts, missing = [], count
+    parts, missing, in_vain = [], count, 0
     while missing > 0:
+        if in_vain > _IN_VAIN:
+            raise ConfigError(
+                f"there is no {split} example at this difficulty: make the task harder"
+            )
         drawn = draw(rng, missing + missing // 4 + 8 if split == "train" else 10 * missing)
         part = drawn.take(np.flatnonzero(belongs_to_test(drawn) == (split == "test"))[:missing])
         parts.append(part)
         missing -= len(part)
+        in_vain = 0 if len(part) else in_vain + len(drawn)
     return concatenate(parts)
 
 

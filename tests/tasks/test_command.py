@@ -37,7 +37,7 @@ FORMS = {
     "modular --modulus 59 --train 2000": (r"\d+\+\d+ mod 59", r"\d+"),
     "dyck": (r"[()]+", r"yes|no"),
     "memorization": (r"\d+ \d+", r"\d+"),
-    "imitation": (r"\d+( \d+)*", r"\d+( \d+)*"),
+    "imitation --test 50": (r"\d+( \d+)*", r"\d+( \d+)*"),
     "yelp --csv REVIEWS": (r"a (great|fine|awful|sad) meal , number \S+ !", r"good|bad"),
 }
 

@@ -237,6 +237,15 @@ def test_too_few_examples_for_a_test_set() -> None:
         draw_distinct(Dyck(length=4).draw, np.random.default_rng(0), 50, "test")
 
 
+def test_no_example_at_all_for_a_test_set() -> None:
+    def draw(rng: np.random.Generator, count: int) -> Examples:
+        return Examples(np.full((count, 1), 5), np.zeros((count, 1)))  # one question, for training
+
+    split = "train" if belongs_to_test(draw(None, 1)).all() else "test"
+    with pytest.raises(ConfigError, match=f"there is no {split} example at this difficulty"):
+        draw_split(draw, np.random.default_rng(0), 3, split)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
