@@ -30,7 +30,7 @@ class Arguments:
     local: str | None = None
     workers: int = 2
     rounds: int = 5
-    megabytes: int = 32
+    megabytes: int = 64
     """The texts are repeated until they are so many: short runs measure the start."""
     out: Path = Path("runs/bench_prepare")
 

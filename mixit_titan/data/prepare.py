@@ -170,7 +170,8 @@ def _manifest(
         dtype=_dtype(tokenizer).name,
         tokenizer=TokenizerRecord(
             name=f"trained-{name}" if isinstance(name, int) else Path(name).name,
-            fingerprint=fingerprint(tokenizer),
+            # Known already for one that was not trained here, and slow for a large vocabulary.
+            fingerprint=journal.settings.get("tokenizer") or fingerprint(tokenizer),
             vocab_size=vocabulary(tokenizer),
             eos_id=tokenizer.eos_id,
         ),
