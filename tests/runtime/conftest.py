@@ -56,7 +56,7 @@ class Runs:
             [sys.executable, *torchrun, str(worker), str(file)],
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1200,
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
 

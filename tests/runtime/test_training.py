@@ -96,7 +96,7 @@ def test_torchtitans_own_entry_point(runs: Runs) -> None:
         [sys.executable, *command, *settings, "--metrics.log_freq", "1"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     lines = read_metrics(runs.folder("native") / "metrics.jsonl")
@@ -125,7 +125,7 @@ def test_a_resume_that_counts_rows_otherwise_is_refused(runs: Runs, tmp_path: Pa
     command = [sys.executable, "-m", "mixit_titan", "train", config, *SMALL]
     command += ["--dump_folder", str(tmp_path / "run"), "--data.path", str(runs.data)]
     command += ["--training.steps", "25", "--data.packing", "documents"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 2, done.stdout + done.stderr
     said = "mixit-titan: the run cannot go on exactly, because data.packing was 'stream' and is"
     assert said in done.stderr and "Traceback" not in done.stderr
