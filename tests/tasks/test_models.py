@@ -18,7 +18,7 @@ from mixit_titan.tasks.models import (
     model_config,
     trained_parameters,
 )
-from mixit_titan.tasks.presets import PRESETS
+from mixit_titan.tasks.presets import PRESETS, preset_values
 from mixit_titan.tasks.settings import Run, Settings, parse, preset_run
 from mixit_titan.tasks.task import TASKS
 from tests.tasks.conftest import make_run
@@ -44,7 +44,7 @@ def test_memorization_has_the_parameters_of_table_4(variant: str, trainable: int
 def test_a_preset_names_only_what_exists_and_makes_a_model(preset: str, variant: str) -> None:
     for name in TASKS:
         run = preset_run(name, preset, ["--variant", variant])
-        named = PRESETS[preset][name]
+        named = preset_values(preset, name, variant)
         assert {key: run.described()[key] for key in named} == named
         assert run.settings.variant == variant
         config = model_config(run)
