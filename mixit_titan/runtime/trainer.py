@@ -45,6 +45,7 @@ class MixitTrainer(Trainer):
             if failure is None:
                 raise
             self._say("failed", str(failure))
+            self.checkpointer.discard_unfinished()
             raise failure from error
 
     def _train_or_stop(self) -> None:
@@ -64,7 +65,6 @@ class MixitTrainer(Trainer):
             return error
         if not disk_is_full(error):
             return None
-        self.checkpointer.discard_unfinished()
         return RunFailed(
             f"the disk with {self.config.dump_folder} is full at step {self.step}: the checkpoints "
             "before it are whole. Make room, and start the run again"
