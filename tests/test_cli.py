@@ -63,7 +63,10 @@ def test_a_mistake_ends_with_one_sentence_and_code_2(
     assert message in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["train", "params", "prepare", "submit", "status", "demo"])
+@pytest.mark.parametrize(
+    "command",
+    ["train", "params", "prepare", "submit", "status", "demo", "task", "sweep", "bench"],
+)
 def test_help_shows_an_example(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, command: str
 ) -> None:

@@ -7,10 +7,9 @@ from typing import Literal
 
 import torch
 from torch import nn
-from torchtitan.components.checkpointer.utils import canonical_fqn
 from torchtitan.distributed import fsdp
 
-from mixit_titan.model.freezing import part_of
+from mixit_titan.model.freezing import named_weights, part_of
 from mixit_titan.model.variants import Variant
 
 FrozenStorage = Literal["sharded", "resident"]
@@ -26,11 +25,7 @@ class FsdpSection:
 
 
 def frozen_parameters(model: nn.Module, variant: Variant) -> set[nn.Parameter]:
-    return {
-        param
-        for name, param in model.named_parameters()
-        if part_of(canonical_fqn(name)) in variant.frozen
-    }
+    return {param for name, param in named_weights(model) if part_of(name) in variant.frozen}
 
 
 def keep_in(model: nn.Module, variant: Variant, dtype: torch.dtype) -> None:
