@@ -1,7 +1,9 @@
 """Reading of token shards, against plain lists; and what is refused."""
 
 import base64
+import errno
 import json
+import logging
 import os
 import pickle
 from pathlib import Path
@@ -119,6 +121,25 @@ def test_checksums_are_computed_once(folder: Path, monkeypatch: pytest.MonkeyPat
     rewrite(path, path.read_bytes())  # the same content, but who knows
     verify(folder)
     assert read[-1] == path and len(read) == 2 * 9 + 1
+
+
+def failing(*_: object) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_file_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification.hashlib, "file_digest", failing)
+    with pytest.raises(ConfigError, match=r"train-00000.tokens cannot be read: Input/output error"):
+        verify(folder)
+
+
+def test_a_full_disk_does_not_keep_a_whole_folder_from_use(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(verification, "write_text", failing)
+    with caplog.at_level(logging.WARNING):
+        assert verify(folder) == read_manifest(folder)
+    assert "checksums are computed at every start" in caplog.text
 
 
 def test_another_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:

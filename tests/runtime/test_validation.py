@@ -51,8 +51,10 @@ def test_three_ranks_validate_as_one(validated: Runs, name: str) -> None:
     for ours, expected in zip(three, one, strict=True):
         assert ours["step"] == expected["step"]
         assert ours["validation_tokens"] == expected["validation_tokens"]
+        # The same weights at step 0. Later they differ by what training on other ranks rounds.
+        tolerance = 1e-4 if ours["step"] else 1e-5
         for key in ("validation_loss", "bits_per_byte"):
-            assert math.isclose(ours[key], expected[key], rel_tol=1e-5)
+            assert math.isclose(ours[key], expected[key], rel_tol=tolerance)
     last = [
         [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
         for folder in (validated.folder(f"{name}_validated_{ranks}") for ranks in (1, 3))
