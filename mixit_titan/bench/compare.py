@@ -77,7 +77,7 @@ def _settings_text(settings: dict[str, Any]) -> str:
     return (
         f"{sizes}, vocabulary {shape['vocab']}, length {shape['seq_len']}, "
         f"batch {settings['batch']}, {settings['dtype']}, {compiled}, ac {settings['ac']}, "
-        f"ranks {settings['ranks']}"
+        f"ranks {settings['ranks']}, frozen {settings['frozen']}"
     )
 
 

@@ -26,7 +26,7 @@ def draw_point(found: dict[str, Any], path: Path) -> None:
     limits = [row["limit"] for row in rows]
     places = range(len(rows))
     right.hlines(limits, [x - 0.45 for x in places], [x + 0.45 for x in places], color="black")
-    right.set_ylabel("ratio to standard; line: limit of the arithmetic")
+    right.set_ylabel("ratio to standard; line: limit")
     for axes in (left, right):
         axes.tick_params(axis="x", rotation=30)
         axes.grid(axis="y", alpha=0.3)
