@@ -121,13 +121,9 @@ def _mix(
 ) -> None:
     """One product into `out`."""
     batch, length, heads, width = v_BLNH.shape
-    v_NLC = v_BLNH.new_empty(heads, length, batch * width)  # C: the columns of the product
-    v_NLBH = v_NLC.view(heads, length, batch, width)
-    strips = _strips(length, v_BLNH.device) if causal else [(0, length)]
-    mixed_NSC: torch.Tensor | None = None
-    for i, j in reversed(strips) if transposed else strips:
-        # Folded strip by strip, while it is in the cache for the first product that reads it.
-        v_NLBH[:, i:j].copy_(v_BLNH[:, i:j].permute(2, 1, 0, 3))
+    v_NLC = v_BLNH.permute(2, 1, 0, 3).reshape(heads, length, -1)  # C: columns of the product
+    mixed_NSC: torch.Tensor | None = None  # one for all strips: it stays in the cache
+    for i, j in _strips(length, v_BLNH.device) if causal else [(0, length)]:
         if mixed_NSC is None or mixed_NSC.shape[1] != j - i:
             mixed_NSC = v_BLNH.new_empty(heads, j - i, batch * width)
         _strip_product(mixed_NSC, a_NLL, v_NLC, i, j, causal, with_transpose, transposed)

@@ -25,15 +25,15 @@ def errors() -> dict[str, list[float]]:
 
 
 def test_the_generator_is_tritons(errors: dict[str, list[float]]) -> None:
-    words, numbers = errors.pop("generator")
+    words, numbers = errors["generator"]
     assert words == 0
     assert numbers < 1e-6
 
 
 def test_kernels_agree_with_the_matrix(errors: dict[str, list[float]]) -> None:
-    errors.pop("generator", None)
-    assert len(errors) > 10
-    for case, both in errors.items():
+    cases = {case: both for case, both in errors.items() if case != "generator"}
+    assert len(cases) > 10
+    for case, both in cases.items():
         assert max(both) < (2e-2 if "bfloat16" in case else 1e-5), (case, both)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.kernels import generated, stored
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.decoding import MixingDecoder
 from mixit_titan.model.llama import MixitLlama
@@ -69,13 +70,9 @@ def test_selective_checkpointing_does_not_repeat_the_product(
 ) -> None:
     model = mixit(form)
     calls = []
-    kernel = "generated" if form == "generated" else "stored"
-    module = f"mixit_titan.kernels.{kernel}"
-    import importlib
-
-    inner = importlib.import_module(module)
-    original = inner._mix
-    monkeypatch.setattr(inner, "_mix", lambda *args: calls.append(1) or original(*args))
+    kernel = generated if form == "generated" else stored
+    original = kernel._mix
+    monkeypatch.setattr(kernel, "_mix", lambda *args: calls.append(1) or original(*args))
     SelectiveRecomputation.Config().build(dump_folder="").apply(model)
     model(tokens).logsumexp(-1).sum().backward()
     assert len(calls) == 2 * len(model.layers)  # forward and backward, once each
