@@ -18,7 +18,7 @@ from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.yelp import PADDING, Yelp
 
 DEFAULT_RECIPE = "official"
-"""By measurement: docs/tasks.md."""
+"""What the published tables came from."""
 
 
 class PooledClassifier(nn.Module):
