@@ -64,7 +64,7 @@ def test_a_signalled_run_requeues_and_goes_on(
     assert "asked to stop at step" in log(run) and f"finished at step {STEPS}" in log(run)
     assert_same_curve(run, unbroken)
     wandb = {folder.name.split("-")[-1] for folder in run.rglob("offline-run-*")}
-    assert wandb == {(run / "logs" / "wandb_run_0").read_text()}
+    assert wandb == {(run / "wandb_run_0").read_text()}
     assert len(list(run.rglob("offline-run-*"))) == 2
     row = call(cluster, "status", str(run)).splitlines()[1].split()
     assert row[1:3] == ["finished", str(STEPS)] and row[-2:] == ["1", f"step-{STEPS}"]
