@@ -124,11 +124,11 @@ def kill_again_and_again(cluster: Cluster, run: Path, times: int) -> list[float]
     chance, seconds, step = random.Random(run.name), [], 0
     for number in range(times):
         reaches(run, step + 3)
+        victims = ranks(cluster, run)
         if number % 2 == 0:
-            wait_for(lambda: list((run / "checkpoint").glob(".unfinished-*")))
+            wait_for(lambda: list((run / "checkpoint").glob(".unfinished-*")), every=0.002)
         else:
             time.sleep(chance.uniform(0, 0.5))
-        victims = ranks(cluster, run)
         os.kill(chance.choice(victims), signal.SIGKILL)
         killed = time.monotonic()
         wait_for(lambda: not set(victims) & set(ranks(cluster, run)), every=0.3)  # noqa: B023
