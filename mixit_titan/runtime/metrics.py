@@ -149,7 +149,7 @@ def never_prompt_for_wandb() -> None:
 
 def _keep_wandb_run(folder: Path) -> None:
     """A run that is started again goes on in the same wandb run."""
-    file = folder / "logs" / f"wandb_run_{torch.distributed.get_rank()}"
+    file = folder / f"wandb_run_{torch.distributed.get_rank()}"
     if not file.exists():
         write_text(file, os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4))
     os.environ["WANDB_RUN_ID"] = file.read_text()

@@ -50,7 +50,7 @@ JobRequeue=1
 MinJobAge=3600
 SlurmdTimeout=30
 MessageTimeout=20
-KillWait=20
+KillWait=40
 UnkillableStepTimeout=60
 """
 
