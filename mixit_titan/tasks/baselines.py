@@ -39,9 +39,12 @@ class Lstm(nn.Module):
 
 
 class PrefixSum(Module):
-    """out_i = sum over j <= i of v_j"""
+    """out_i = sum over j <= i of v_j, in rows of one sequence each"""
 
-    def forward(self, v_BLNH: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, v_BLNH: torch.Tensor, *, positions: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        assert positions is None
         return v_BLNH.cumsum(1)
 
 

@@ -135,7 +135,7 @@ def test_a_pipeline_validates_in_microbatches(runs: Runs) -> None:
     )
     loss = CrossEntropyLoss(CrossEntropyLoss.Config())
     for pipeline in (False, True):
-        HeldOutValidator(
+        validator = HeldOutValidator(
             run.validator,
             parallelism=ParallelismConfig(pipeline_parallel_microbatch_size=2),
             dp_world_size=1,
@@ -152,7 +152,9 @@ def test_a_pipeline_validates_in_microbatches(runs: Runs) -> None:
             pp_schedule=Schedule(model, loss),
             pp_has_first_stage=True,
             pp_has_last_stage=True,
-        ).validate([model], 3)
+        )
+        validator.agreement = SimpleNamespace(check=lambda: None)
+        validator.validate([model], 3)
     plain, piped = logged
     assert math.isclose(plain["loss"], piped["loss"], rel_tol=1e-6)
     assert plain["extra_metrics"]["validation_metrics/tokens"] > 500
