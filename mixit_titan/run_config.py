@@ -23,7 +23,6 @@ from torchtitan.config.configs import (
     ParallelismConfig,
     TrainingConfig,
 )
-from torchtitan.distributed.activation_checkpoint import FullAC
 from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.tools.profiler import Profiler
 from torchtitan.trainer import Trainer
@@ -36,7 +35,7 @@ from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.model.build import model_spec
 from mixit_titan.model.frozen_storage import FsdpSection
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.model.recomputation import SelectiveRecomputation
+from mixit_titan.model.recomputation import Recomputation, recomputation
 from mixit_titan.model.section import model_from_section
 from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer
 from mixit_titan.runtime.device import has_gpu
@@ -89,7 +88,7 @@ class OptimizerSection:
 
 @dataclass(kw_only=True)
 class ActivationCheckpointSection:
-    mode: Literal["none", "selective", "full"] = "none"
+    mode: Recomputation = "none"
 
 
 @dataclass(kw_only=True)
@@ -163,8 +162,8 @@ def _build(table: dict[str, Any], path: str, where: str, on_gpus: bool) -> Train
         "training": training,
         "optimizer": _optimizer(section(OptimizerSection, "optimizer")),
         "loss": _loss(section(LossSection, "loss"), model),
-        "activation_checkpoint": _activation_checkpoint(
-            section(ActivationCheckpointSection, "activation_checkpoint")
+        "activation_checkpoint": recomputation(
+            section(ActivationCheckpointSection, "activation_checkpoint").mode
         ),
         # A seed checkpoint skips freezing; a Hugging Face one needs an adapter.
         "checkpoint": section(
@@ -236,13 +235,6 @@ def _optimizer(section: OptimizerSection) -> OptimizersContainer.Config:
     config.param_groups[0].optimizer_name = section.name
     config.implementation = section.implementation
     return config
-
-
-def _activation_checkpoint(
-    section: ActivationCheckpointSection,
-) -> SelectiveRecomputation.Config | FullAC.Config | None:
-    modes = {"none": None, "selective": SelectiveRecomputation.Config(), "full": FullAC.Config()}
-    return modes[section.mode]
 
 
 def _loss(section: LossSection, model: MixitLlama.Config) -> BaseLoss.Config:

@@ -5,10 +5,10 @@ from typing import Any, Literal, get_args
 
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.model.frozen_storage import FrozenStorage
+from mixit_titan.model.recomputation import Recomputation
 from mixit_titan.model.shapes import Shape
 
 Dtype = Literal["float32", "bfloat16"]
-Checkpointing = Literal["none", "selective", "full"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Point:
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise ConfigError(f"--batch is {self.batch}: it must be at least 1")
-        allowed = {"dtype": Dtype, "ac": Checkpointing, "frozen": FrozenStorage}
+        allowed = {"dtype": Dtype, "ac": Recomputation, "frozen": FrozenStorage}
         for option, choices in allowed.items():
             if getattr(self, option) not in get_args(choices):
                 raise unknown(f"--{option}", getattr(self, option), get_args(choices))

@@ -15,7 +15,6 @@ from torchtitan.config import TORCH_DTYPE_MAP
 from torchtitan.config.configs import CompileConfig, ParallelismConfig, TrainingConfig
 from torchtitan.distributed import ParallelDims
 from torchtitan.distributed import utils as dist_utils
-from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 from torchtitan.distributed.compile import apply_compile
 from torchtitan.tools import utils
 
@@ -26,6 +25,7 @@ from mixit_titan.model.freezing import freeze
 from mixit_titan.model.initialization import Normal
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.parallelize import parallelize
+from mixit_titan.model.recomputation import recomputation
 from mixit_titan.model.variants import find_variant
 
 PLAIN = "plain"
@@ -139,14 +139,10 @@ def _start_anywhere(config: object) -> None:
                 _start_anywhere(part)
 
 
-def _checkpointing(point: Point) -> SelectiveAC.Config | FullAC.Config | None:
-    return {"none": None, "selective": SelectiveAC.Config(), "full": FullAC.Config()}[point.ac]
-
-
 def _whole(variant: str, point: Point) -> nn.Module:
     """The light loop's model: activation checkpointing, compile and freezing, no process group."""
     model = _meta(variant, point)
-    checkpointing = _checkpointing(point)
+    checkpointing = recomputation(point.ac)
     if checkpointing is not None:
         checkpointing.build(dump_folder="").apply(model)
     if point.compile:
@@ -168,6 +164,6 @@ def _shard(variant: str, point: Point, dims: ParallelDims) -> nn.Module:
         training=TrainingConfig(mixed_precision_param=point.dtype),
         parallelism=ParallelismConfig(spmd_backend="partial_dtensor"),
         compile_config=CompileConfig(enable=point.compile),
-        ac_config=_checkpointing(point),
+        ac_config=recomputation(point.ac),
         dump_folder="",
     )

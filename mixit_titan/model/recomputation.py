@@ -1,11 +1,14 @@
-"""Selective activation checkpointing that knows the mixing product: it is saved, not repeated."""
+"""Activation checkpointing; the selective one saves the mixing product instead of repeating it."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from torchtitan.distributed.activation_checkpoint import SelectiveAC
+from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 
 import mixit_titan.kernels.causal_mix  # noqa: F401  (registers the products)
+
+Recomputation = Literal["none", "selective", "full"]
 
 
 class SelectiveRecomputation(SelectiveAC):
@@ -17,3 +20,9 @@ class SelectiveRecomputation(SelectiveAC):
         products = torch.ops.mixit_titan
         ours = {products.stored_mix.default, products.generated_mix.default}
         return super().get_save_ops() | ours
+
+
+def recomputation(mode: Recomputation) -> SelectiveRecomputation.Config | FullAC.Config | None:
+    return {"none": None, "selective": SelectiveRecomputation.Config(), "full": FullAC.Config()}[
+        mode
+    ]
