@@ -28,7 +28,8 @@ def ranks_from_environment() -> int | None:
     os.environ["LOCAL_RANK"] = os.environ["SLURM_LOCALID"]
     os.environ["WORLD_SIZE"] = os.environ["SLURM_STEP_NUM_TASKS"]
     os.environ.setdefault("MASTER_ADDR", _first_host(os.environ["SLURM_STEP_NODELIST"]))
-    os.environ.setdefault("MASTER_PORT", str(20000 + job % 20000))
+    # Below those that the system gives to connections.
+    os.environ.setdefault("MASTER_PORT", str(20000 + job % 12000))
     return int(os.environ["WORLD_SIZE"])
 
 

@@ -47,6 +47,7 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sched_delay=0
 ReturnToService=2
 JobRequeue=1
+FirstJobId={first}
 MinJobAge=3600
 SlurmdTimeout=30
 MessageTimeout=20
@@ -167,7 +168,9 @@ class Cluster:
     def _write_conf(self) -> None:
         host = socket.gethostname().split(".")[0]
         ports = _free_ports(len(NODES) + 1)
-        lines = [_CONF.format(host=host, port=ports[0], folder=self.folder)]
+        # Jobs take their port from their number: those of another such cluster take others.
+        first = random.randrange(1, 2**20)
+        lines = [_CONF.format(host=host, port=ports[0], folder=self.folder, first=first)]
         hosts = [f"127.0.0.1 localhost {host}"]
         for number, node in enumerate(NODES, start=1):
             hosts.append(f"127.0.1.{number} {node}")
