@@ -38,9 +38,15 @@ class LocalFiles:
         return hashlib.sha256(json.dumps([self.describe(), times]).encode()).hexdigest()[:16]
 
 
+# Taken for text, they would be tokenised with their quotes and braces, or not be UTF-8.
+_NOT_TEXT = (".json", ".csv", ".tsv", ".gz", ".zst", ".bz2", ".xz", ".zip", ".tar")
+
+
 def local_files(path: Path, kinds: tuple[str, ...] = KINDS) -> LocalFiles:
     """A file, or the files of a folder and of those below it."""
     if path.is_file():
+        if path.name.endswith(_NOT_TEXT) and not path.name.endswith(kinds):
+            raise ConfigError(f"{path} is not read by its ending: it must be {', '.join(kinds)}")
         return LocalFiles(path.parent, (path.name,))
     found = (file for file in path.rglob("*") if file.name.endswith(kinds) and file.is_file())
     names = tuple(sorted(file.relative_to(path).as_posix() for file in found))

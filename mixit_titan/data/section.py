@@ -41,5 +41,6 @@ def _check_tokenizer(name: str, manifest: Manifest, folder: Path) -> None:
     if fingerprint(build_tokenizer(name)) != manifest.tokenizer.fingerprint:
         raise ConfigError(
             f"the tokenizer {name!r} is not the one that {folder} was prepared with, which is "
-            f"{manifest.tokenizer.name!r}: leave data.tokenizer out, or prepare the text again"
+            f"{manifest.tokenizer.name!r}: take data.tokenizer out of the config (on the "
+            "command line: --data.tokenizer=), or prepare the text again"
         )

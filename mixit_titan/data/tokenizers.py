@@ -150,7 +150,7 @@ def fingerprint(tokenizer: BaseTokenizer) -> str:
 
 
 def _read_ranks(path: str) -> dict[bytes, int]:
-    ranks = {}
+    ranks, number = {}, 0
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -161,6 +161,8 @@ def _read_ranks(path: str) -> dict[bytes, int]:
                     f"{path} is not a file of ranks in tiktoken's format: line {number} is not "
                     "a token in base64 and its rank"
                 ) from None
+    if not len(ranks) == len(set(ranks.values())) == number:
+        raise ConfigError(f"{path} is damaged or cut short, a rank is there twice: fetch it again")
     if len(ranks) < 256:
         raise ConfigError(f"{path} has {len(ranks)} ranks: a byte-level tokenizer has 256 at least")
     return ranks

@@ -107,6 +107,9 @@ def test_a_mistake_is_one_sentence(arguments: dict, message: str) -> None:
 def test_a_folder_without_texts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no files that end in \.txt, \.jsonl"):
         find_corpus(str(tmp_path))
+    (tmp_path / "a.json").write_text('{"text": "x"}')
+    with pytest.raises(ConfigError, match=r"a\.json is not read by its ending: it must be \.txt"):
+        find_corpus(str(tmp_path / "a.json"))
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(ConfigError, match="no files for training and validation"):
         find_corpus("wikitext-2", local=str(tmp_path))
