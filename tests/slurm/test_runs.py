@@ -15,7 +15,8 @@ from mixit_titan.runtime.run_state import RunState, read_state
 from .cluster import NODES, Cluster, wait_for
 from .conftest import SMALL, STEPS, assert_same_curve, call, log, submit
 
-KILLS = {"two nodes": 5, "one node": 5}
+KILLS = {"two nodes": 3, "one node": 7}
+KILLED_STEPS = 80  # of the schedule of STEPS: every other one is saved, which takes its time
 
 
 def reaches(folder: Path, step: int) -> RunState:
@@ -76,11 +77,11 @@ def test_a_run_goes_on_without_the_nodes_that_are_gone(
 ) -> None:
     """First on another node, then, as it may, on one node fewer."""
     run = tmp_path / "run"
-    flags = ["--nodes", "2", "--min-nodes", "1", *SMALL, "--checkpoint.interval", "5"]
+    flags = ["--nodes", "2", "--min-nodes", "1", *SMALL, "--checkpoint.interval", "10"]
     job = submit(cluster, run, *flags)
     gone = []
     try:
-        for restarts, step in enumerate((10, 60)):
+        for restarts, step in enumerate((15, 60)):
             reaches(run, step)
             used = cluster.run(
                 "scontrol", "show", "hostnames", cluster.job(job)["NodeList"]
@@ -106,7 +107,8 @@ def killed(
 ) -> dict[str, tuple[Path, str, list[float]]]:
     """Two runs that were killed ten times together: folder, job, seconds until all ranks ended."""
     root = tmp_path_factory.mktemp("killed")
-    flags = [*SMALL, "--checkpoint.interval", "2"]
+    flags = [*SMALL, "--checkpoint.interval", "2", "--training.steps", str(KILLED_STEPS)]
+    flags += ["--lr_scheduler.total_steps", str(STEPS)]
     jobs = {
         name: submit(cluster, root / name, "--nodes", str(nodes), *flags)
         for nodes, name in ((2, "two nodes"), (1, "one node"))
@@ -128,7 +130,7 @@ def kill_again_and_again(cluster: Cluster, run: Path, times: int) -> list[float]
         if number % 2 == 0:
             wait_for(lambda: list((run / "checkpoint").glob(".unfinished-*")), every=0.002)
         else:
-            time.sleep(chance.uniform(0, 0.5))
+            time.sleep(chance.uniform(0, 0.2))
         os.kill(chance.choice(victims), signal.SIGKILL)
         killed = time.monotonic()
         wait_for(lambda: not set(victims) & set(ranks(cluster, run)), every=0.3)  # noqa: B023
@@ -160,5 +162,5 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_unbroken_curve(
     run, job, _ = killed[name]
     assert cluster.wait(job) == "COMPLETED", log(run)[-3000:]
     assert cluster.job(job)["Restarts"] == str(KILLS[name])
-    assert_same_curve(run, unbroken)
+    assert_same_curve(run, unbroken[:KILLED_STEPS])
     assert not list((run / "checkpoint").glob(".unfinished-*"))
