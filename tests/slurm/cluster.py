@@ -79,8 +79,12 @@ class Cluster:
         self.run("slurmctld", "-i", "-c")
         for node in NODES:
             self.power_on(node)
-        idle = ["idle"] * len(NODES)
-        wait_for(lambda: self.run("sinfo", "-h", "-N", "-p", "all", "-o", "%T").split() == idle, 60)
+        self.wait_until_idle()
+
+    def wait_until_idle(self) -> None:
+        idle = {f"{node} idle" for node in NODES}
+        shown = ("sinfo", "-h", "-N", "-p", "all", "-o", "%N %T")
+        wait_for(lambda: set(self.run(*shown).splitlines()) == idle, 120, every=0.3)
 
     def stop(self) -> None:
         """By the processes' own numbers; some may never have started."""

@@ -77,6 +77,7 @@ def test_a_run_goes_on_without_the_nodes_that_are_gone(
 ) -> None:
     """First on another node, then, as it may, on one node fewer."""
     run = tmp_path / "run"
+    cluster.wait_until_idle()
     flags = ["--nodes", "2", "--min-nodes", "1", *SMALL, "--checkpoint.interval", "10"]
     job = submit(cluster, run, *flags)
     gone = []
@@ -97,7 +98,7 @@ def test_a_run_goes_on_without_the_nodes_that_are_gone(
     finally:
         for node in gone:
             cluster.power_on(node)
-            cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
+        cluster.wait_until_idle()
     assert_same_curve(run, unbroken)
 
 
