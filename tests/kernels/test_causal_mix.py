@@ -124,7 +124,8 @@ def test_the_product_passes_the_checks_of_torch_library(form: str) -> None:
     else:
         op = torch.ops.mixit_titan.stored_mix.default
         rest = (kept["matrix"], None, True, form == "stored", False, False)
-    torch.library.opcheck(op, (values(2, 9, torch.float32), *rest))
+    outcomes = torch.library.opcheck(op, (values(2, 9, torch.float32), *rest))
+    assert len(outcomes) > 1 and set(outcomes.values()) == {"SUCCESS"}
 
 
 def test_rows_of_a_noncausal_matrix_sum_to_one_over_the_whole_row() -> None:

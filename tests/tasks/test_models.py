@@ -1,6 +1,5 @@
 """Models of tasks: the paper's counts, the baselines, the pooled head, the presets."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import torch
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.tasks.baselines import BASELINES, PrefixSum
 from mixit_titan.tasks.models import (
@@ -84,9 +82,6 @@ def test_no_model_sees_the_tokens_that_follow(variant: str) -> None:
     assert (before[:, 5:] - after[:, 5:]).abs().amax(-1).min() > 0  # and all see those before
 
 
-@pytest.mark.skipif(
-    "causal" not in {f.name for f in dataclasses.fields(Recipe)}, reason="not merged yet"
-)
 def test_yelp_may_look_ahead(tmp_path: Path) -> None:
     (tmp_path / "reviews.csv").write_text("label,text\n" + "0,a\n1,b\n" * 9)
     tokens = torch.tensor([[2, 3, 2, 3]])
