@@ -4,9 +4,9 @@
 
 Both go over the whole corpus, in turns, so that whatever else the machine does meets both. The loop
 only encodes texts that are in memory. prepare also reads, checks, sends, writes and syncs. What the
-machine allows at most is measured beside them: the same loop in so many processes at once, each over
-its share of the texts, which read and write nothing. Two cores that share a cache or a clock do not
-give twice the rate of one.
+machine allows at most is measured beside them: the same loop in so many processes at once, each
+over its share of the texts, which read and write nothing. Two cores that share a cache or a clock
+do not give twice the rate of one.
 """
 
 import json

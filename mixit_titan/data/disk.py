@@ -22,6 +22,10 @@ def writing(folder: Path) -> Iterator[None]:
     """A full disk, a quota, a folder of somebody else: one sentence."""
     try:
         yield
+    except (NotADirectoryError, FileExistsError, PermissionError, IsADirectoryError) as error:
+        raise ConfigError(
+            f"cannot write to {folder} ({error.strerror}): name another folder"
+        ) from None
     except OSError as error:
         raise ConfigError(
             f"cannot write to {folder} ({error.strerror}): what is finished stays; make room, and "

@@ -68,6 +68,7 @@ def open_journal(folder: Path, settings: dict[str, Any], files: LocalFiles | Hub
     """The journal of an interrupted preparation, or a new one. What was half-written is removed."""
     journal = _read_journal(folder)
     if journal is None and any(not file.name.startswith(".") for file in folder.iterdir()):
+        (folder / _LOCK).unlink()  # leave no trace in a folder of somebody else
         raise ConfigError(f"{folder} has other files in it: name a new folder")
     with writing(folder):
         for part in folder.glob(".*.part"):

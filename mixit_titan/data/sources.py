@@ -1,5 +1,6 @@
 """Corpora by name: FineWeb-edu, WikiText, the standard library's sources, or files on disk."""
 
+import difflib
 import re
 import sysconfig
 from collections.abc import Iterator
@@ -122,7 +123,7 @@ def find_corpus(
     if name == FINEWEB:
         counts["train_documents"] = train_documents or _PAPER["train"]
         counts["validation_documents"] = validation_documents or _PAPER["validation"]
-        files = _local(local) if local else fineweb_files(subset or _SUBSET)
+        files = _local(local, "--local") if local else fineweb_files(subset or _SUBSET)
     elif name in WIKITEXT:
         files = _wikitext_files(name, local)
     elif name == STDLIB:
@@ -148,7 +149,7 @@ def fineweb_files(subset: str) -> HubFiles:
 def _wikitext_files(name: str, local: str | None) -> LocalFiles | HubFiles:
     if local is None:
         return HubFiles("Salesforce/wikitext", f"{name}-raw-v1")
-    root = _existing(local)
+    root = _existing(local, "--local")
     inside = root / f"{name}-raw-v1"  # as the hub has it
     files = local_files(inside if inside.is_dir() else root, (*KINDS, ".raw", ".tokens"))
     _wikitext_splits(files.names, local)
@@ -174,14 +175,19 @@ def _standard_library() -> LocalFiles:
     return LocalFiles(root, tuple(sorted(file.name for file in root.glob("*.py"))))
 
 
-def _local(path: str) -> LocalFiles:
-    return local_files(_existing(path))
+def _local(path: str, flag: str = "") -> LocalFiles:
+    return local_files(_existing(path, flag))
 
 
-def _existing(path: str) -> Path:
-    if not Path(path).exists():
-        raise ConfigError(
-            f"{path!r} does not exist: name a file, a folder, {STDLIB!r} (the Python standard "
-            f"library's sources), {FINEWEB!r} or {' or '.join(map(repr, WIKITEXT))}"
-        )
-    return Path(path)
+def _existing(path: str, flag: str = "") -> Path:
+    if Path(path).exists():
+        return Path(path)
+    if flag:
+        raise ConfigError(f"{flag} {path!r} does not exist: name the folder that has the files")
+    names = (STDLIB, FINEWEB, *WIKITEXT)
+    near = difflib.get_close_matches(path, names, n=1)
+    raise ConfigError(
+        f"{path!r} does not exist: did you mean {near[0]!r}?"
+        if near
+        else f"{path!r} does not exist: name a file, a folder, or one of {', '.join(names)}"
+    )

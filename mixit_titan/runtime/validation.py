@@ -14,6 +14,7 @@ from torchtitan.components.tokenizer import BaseTokenizer
 from torchtitan.components.validate import Validator
 from torchtitan.distributed import utils as dist_utils
 from torchtitan.tools import utils
+from torchtitan.tools.logging import logger
 
 from mixit_titan.data.loader import Batch
 from mixit_titan.data.token_bytes import token_bytes
@@ -80,6 +81,8 @@ class HeldOutValidator(Validator):
             "validation_metrics/tokens": int(tokens),
         }
         self.metrics_processor.log_validation(loss=loss, step=step, extra_metrics=extra)
+        perplexity, bits, _ = extra.values()
+        logger.info(f"validate perplexity {perplexity:.2f}, bits per byte {bits:.4f}")
 
     def _batches(self) -> Iterator[Batch]:
         self.loader.consumed = 0

@@ -73,8 +73,12 @@ def test_what_cannot_be_prepared(tmp_path: Path) -> None:
             prepare(find_corpus(str(tmp_path / name)), "bytes", out, workers=1)
     # What came to nothing does not block the folder.
     prepare(find_corpus(str(write_jsonl(tmp_path / "a.jsonl", MADE))), "bytes", out, workers=1)
+    before = sorted(tmp_path.iterdir())
     with pytest.raises(ConfigError, match="has other files in it: name a new folder"):
         prepare(find_corpus(str(tmp_path / "a.jsonl")), "bytes", tmp_path, workers=1)
+    assert sorted(tmp_path.iterdir()) == before
+    with pytest.raises(ConfigError, match=r"a\.jsonl/x \(Not a directory\): name another folder"):
+        prepare(find_corpus(str(tmp_path / "a.jsonl")), "bytes", tmp_path / "a.jsonl/x", workers=1)
     with pytest.raises(ConfigError, match=r"a\.jsonl is a file: name a folder"):
         prepare(find_corpus(str(tmp_path / "a.jsonl")), "bytes", tmp_path / "a.jsonl", workers=1)
 

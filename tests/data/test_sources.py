@@ -92,7 +92,12 @@ def test_the_standard_library_is_there() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "/no/such"}, "'/no/such' does not exist: name a file, a folder, 'stdlib'"),
+        (
+            {"name": "/no/such"},
+            "'/no/such' does not exist: name a file, a folder, or one of stdlib",
+        ),
+        ({"name": "wikitext2"}, "'wikitext2' does not exist: did you mean 'wikitext-2'?"),
+        ({"name": "wikitext-2", "local": "/no/such"}, "--local '/no/such' does not exist"),
         ({"name": "stdlib", "local": "x"}, "--local is for fineweb-edu"),
         ({"name": "wikitext-2", "subset": "x"}, "--subset is for fineweb-edu"),
         ({"name": "stdlib", "train_documents": 5}, "go together"),
