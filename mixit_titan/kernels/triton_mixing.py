@@ -87,6 +87,28 @@ def _multiply(a, values, acc):
 
 
 @triton.jit
+def _columns(n, length, batch, heads, BATCHES: tl.constexpr, WIDTH: tl.constexpr, C: tl.constexpr):
+    """Where the columns of this program begin in v and out, which are (B, L, N, H), and which of
+    them exist."""
+    c = tl.arange(0, C)
+    sequence = tl.program_id(2) * BATCHES + c // WIDTH
+    column_C = (sequence.to(tl.int64) * length * heads + n) * WIDTH + c % WIDTH
+    return column_C, (c < BATCHES * WIDTH) & (sequence < batch)
+
+
+@triton.jit
+def _zeros(v, R: tl.constexpr, C: tl.constexpr):
+    return tl.zeros((R, C), tl.float64 if v.dtype.element_ty == tl.float64 else tl.float32)
+
+
+@triton.jit
+def _write(acc, v, out, place, mask, IDENTITY: tl.constexpr):
+    if IDENTITY:
+        acc += tl.load(v + place, mask=mask, other=0.0).to(acc.dtype)
+    tl.store(out + place, acc.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def _forward(
     v,
     out,
@@ -109,18 +131,14 @@ def _forward(
     SINK: tl.constexpr,
 ):
     n = tl.program_id(1)
-    first = tl.program_id(2) * BATCHES
     index_R = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    bounds = first * bounds_stride + index_R
+    bounds = tl.program_id(2) * BATCHES * bounds_stride + index_R
     start_R = tl.load(starts + bounds, mask=index_R < length, other=length).to(tl.int32)
     end_R = tl.load(ends + bounds, mask=index_R < length, other=0).to(tl.int32)
     std = tl.load(stds + n)
+    column_C, exists_C = _columns(n, length, batch, heads, BATCHES, WIDTH, COLUMNS)
 
-    c = tl.arange(0, COLUMNS)
-    column_ok = (c < BATCHES * WIDTH) & (first + c // WIDTH < batch)
-    # v and out are (B, L, N, H).
-    column = ((first + c // WIDTH).to(tl.int64) * length * heads + n) * WIDTH + c % WIDTH
-    acc = tl.zeros((ROWS, COLUMNS), tl.float64 if v.dtype.element_ty == tl.float64 else tl.float32)
+    acc = _zeros(v, ROWS, COLUMNS)
     document = tl.min(start_R)
     while document < length:
         inside_R = start_R == document
@@ -145,18 +163,16 @@ def _forward(
             )
             index_K = document + group * 128 + tl.arange(0, 128)
             values = tl.load(
-                v + index_K.to(tl.int64)[:, None] * (heads * WIDTH) + column[None, :],
-                mask=(index_K < end)[:, None] & column_ok[None, :],
+                v + index_K.to(tl.int64)[:, None] * (heads * WIDTH) + column_C[None, :],
+                mask=(index_K < end)[:, None] & exists_C[None, :],
                 other=0.0,
             )
             acc = _multiply(a, values, acc)
         document = tl.min(tl.where(start_R > document, start_R, length))
 
-    place = index_R.to(tl.int64)[:, None] * (heads * WIDTH) + column[None, :]
-    mask = (index_R < length)[:, None] & column_ok[None, :]
-    if IDENTITY:
-        acc += tl.load(v + place, mask=mask, other=0.0).to(acc.dtype)
-    tl.store(out + place, acc.to(out.dtype.element_ty), mask=mask)
+    place = index_R.to(tl.int64)[:, None] * (heads * WIDTH) + column_C[None, :]
+    mask = (index_R < length)[:, None] & exists_C[None, :]
+    _write(acc, v, out, place, mask, IDENTITY)
 
 
 @triton.jit
@@ -182,17 +198,14 @@ def _transposed(
     SINK: tl.constexpr,
 ):
     n = tl.program_id(1)
-    first = tl.program_id(2) * BATCHES
     block = tl.program_id(0) * 128
     index_K = block + tl.arange(0, 128)
-    bounds = first * bounds_stride + index_K
+    bounds = tl.program_id(2) * BATCHES * bounds_stride + index_K
     start_K = tl.load(starts + bounds, mask=index_K < length, other=length).to(tl.int32)
     end_K = tl.load(ends + bounds, mask=index_K < length, other=0).to(tl.int32)
     std = tl.load(stds + n)
+    column_C, exists_C = _columns(n, length, batch, heads, BATCHES, WIDTH, COLUMNS)
 
-    c = tl.arange(0, COLUMNS)
-    column_ok = (c < BATCHES * WIDTH) & (first + c // WIDTH < batch)
-    column = ((first + c // WIDTH).to(tl.int64) * length * heads + n) * WIDTH + c % WIDTH
     document = tl.min(start_K)
     while document < length:
         inside_K = start_K == document
@@ -200,9 +213,7 @@ def _transposed(
         last = tl.max(tl.where(inside_K, index_K, 0)) - document
         # A block can meet two groups of a document that begins elsewhere than at a multiple of 128.
         for group in range((tl.maximum(block, document) - document) // 128, last // 128 + 1):
-            acc = tl.zeros(
-                (128, COLUMNS), tl.float64 if v.dtype.element_ty == tl.float64 else tl.float32
-            )
+            acc = _zeros(v, 128, COLUMNS)
             if CAUSAL:
                 top = document + group * 128
             else:
@@ -224,18 +235,15 @@ def _transposed(
                     SINK,
                 )
                 values = tl.load(
-                    v + index_R.to(tl.int64)[:, None] * (heads * WIDTH) + column[None, :],
-                    mask=(index_R < end)[:, None] & column_ok[None, :],
+                    v + index_R.to(tl.int64)[:, None] * (heads * WIDTH) + column_C[None, :],
+                    mask=(index_R < end)[:, None] & exists_C[None, :],
                     other=0.0,
                 )
                 acc = _multiply(tl.trans(a), values, acc)
             target_K = document + group * 128 + tl.arange(0, 128)
             ours = (target_K >= block) & (target_K < block + 128) & (target_K < end)
-            place = target_K.to(tl.int64)[:, None] * (heads * WIDTH) + column[None, :]
-            mask = ours[:, None] & column_ok[None, :]
-            if IDENTITY:
-                acc += tl.load(v + place, mask=mask, other=0.0).to(acc.dtype)
-            tl.store(out + place, acc.to(out.dtype.element_ty), mask=mask)
+            place = target_K.to(tl.int64)[:, None] * (heads * WIDTH) + column_C[None, :]
+            _write(acc, v, out, place, ours[:, None] & exists_C[None, :], IDENTITY)
         document = tl.min(tl.where(start_K > document, start_K, length))
 
 
