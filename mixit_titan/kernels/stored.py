@@ -1,8 +1,9 @@
 """The product with a matrix that is kept in memory.
 
-The batch is folded into the columns, so that each head is one product, and the rows are taken in
-strips: a strip multiplies no more than what it sees, so that the zero half is skipped but for the
-blocks on the diagonal. All heads of a strip are one `bmm`: each thread has heads of its own.
+The batch is folded into the columns, so that each head is one product; short sequences go one by
+one, since a CPU can read them where they are. The rows are taken in strips: a strip multiplies no
+more than what it sees, so that the zero half is skipped but for the blocks on the diagonal. All
+heads of a strip are one `bmm`: each thread has heads of its own.
 
 On a CPU the zero half of the square is put to use: with one strip more of columns it holds the
 transpose, so that the backward product reads rows too. To read columns, of which a strip has few,
@@ -21,6 +22,9 @@ from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 
 # Rows of a strip. Small ones waste less on the diagonal. A GPU needs more work for each launch.
 _STRIP = {"cpu": 128, "cuda": 512}
+# Up to this length a CPU takes the sequences of a batch one by one: each is read where it is, and
+# to copy them side by side would cost more than the wider product saves.
+_ONE_BY_ONE = 512
 
 
 def identity_apart(spec: MatrixSpec, dtype: torch.dtype) -> bool:
@@ -121,40 +125,45 @@ def _mix(
 ) -> None:
     """One product into `out`."""
     batch, length, heads, width = v_BLNH.shape
-    v_NLC = v_BLNH.permute(2, 1, 0, 3).reshape(heads, length, -1)  # C: columns of the product
-    mixed_NSC: torch.Tensor | None = None  # one for all strips: it stays in the cache
+    one_by_one = v_BLNH.device.type == "cpu" and length <= _ONE_BY_ONE
+    together = 1 if one_by_one else batch
+    # C: columns of the product. One sequence needs no copy for it.
+    folded = [
+        (v, out, v.permute(2, 1, 0, 3).reshape(heads, length, -1))
+        for v, out in zip(v_BLNH.split(together), out_BLNH.split(together), strict=True)
+    ]
+    mixed_NSC: torch.Tensor | None = None  # one for all products: it stays in the cache
     for i, j in _strips(length, v_BLNH.device) if causal else [(0, length)]:
         if mixed_NSC is None or mixed_NSC.shape[1] != j - i:
-            mixed_NSC = v_BLNH.new_empty(heads, j - i, batch * width)
-        _strip_product(mixed_NSC, a_NLL, v_NLC, i, j, causal, with_transpose, transposed)
-        mixed_BSNH = mixed_NSC.view(heads, j - i, batch, width).permute(2, 1, 0, 3)
-        if add_v:
-            torch.add(v_BLNH[:, i:j], mixed_BSNH, out=out_BLNH[:, i:j])
-        else:
-            out_BLNH[:, i:j].copy_(mixed_BSNH)
+            # Contiguous: else bmm multiplies head after head.
+            mixed_NSC = v_BLNH.new_empty(heads, j - i, together * width)
+            mixed_BSNH = mixed_NSC.view(heads, j - i, together, width).permute(2, 1, 0, 3)
+        a_NSK, seen = _strip(a_NLL, i, j, length, causal, with_transpose, transposed)
+        for v, out, v_NLC in folded:
+            torch.bmm(a_NSK, v_NLC[:, seen], out=mixed_NSC)
+            if add_v:
+                torch.add(v[:, i:j], mixed_BSNH, out=out[:, i:j])
+            else:
+                out[:, i:j].copy_(mixed_BSNH)
 
 
-def _strip_product(
-    out_NSC: torch.Tensor,
+def _strip(
     a_NLL: torch.Tensor,
-    v_NLC: torch.Tensor,
     i: int,
     j: int,
+    length: int,
     causal: bool,
     with_transpose: bool,
     transposed: bool,
-) -> None:
-    """Rows i to j of A v or A^T v. `out` is contiguous: else bmm multiplies head after head."""
-    length = v_NLC.shape[1]
+) -> tuple[torch.Tensor, slice]:
+    """Rows i to j of A or A^T, without the columns that they do not see, and which those are."""
     if not transposed:
-        seen = j if causal else length
-        torch.bmm(a_NLL[:, i:j, :seen], v_NLC[:, :seen], out=out_NSC)
-    elif with_transpose:
-        beside = i + _STRIP["cpu"]
-        torch.bmm(a_NLL[:, i:j, beside : beside + length - i], v_NLC[:, i:], out=out_NSC)
-    else:
-        first = i if causal else 0
-        torch.bmm(a_NLL[:, first:length, i:j].transpose(1, 2), v_NLC[:, first:], out=out_NSC)
+        seen = slice(0, j if causal else length)
+        return a_NLL[:, i:j, seen], seen
+    seen = slice(i if causal else 0, length)
+    if with_transpose:
+        return a_NLL[:, i:j, i + _STRIP["cpu"] : length + _STRIP["cpu"]], seen
+    return a_NLL[:, seen, i:j].transpose(1, 2), seen
 
 
 def _strips(length: int, device: torch.device) -> list[tuple[int, int]]:

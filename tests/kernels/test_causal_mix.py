@@ -72,6 +72,19 @@ def test_forms_agree_with_the_sums(
         assert relative(out, by_loops(spec, v, positions)) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("form", ["stored", "sharded"])
+def test_long_sequences_of_a_batch_are_one_product(form: str) -> None:
+    """Short ones are taken one by one."""
+    spec = matrix_spec(530)
+    v, positions = values(2, 530, torch.float32), np.tile(np.arange(530), (2, 1))
+    out = causal_mix(v, form, spec, state(form, spec))
+    assert relative(out, by_loops(spec, v, positions)) < 1e-5
+    out.backward(grad := torch.randn(v.shape, generator=torch.Generator().manual_seed(0)))
+    a = mixing_matrix(spec, 2, range(3)).double().numpy()
+    expected = np.einsum("nij,binh->bjnh", a, grad.double().numpy())
+    assert relative(v.grad, expected) < 1e-5
+
+
 ROWS = ((70, 1, 59), (130,), (5, 125))
 PACKED = torch.tensor([[i for length in row for i in range(length)] for row in ROWS])
 
