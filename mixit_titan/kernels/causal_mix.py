@@ -17,7 +17,7 @@ import torch
 from mixit_titan.kernels.documents import same_document
 from mixit_titan.kernels.generated import generated_mix, generated_state
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
-from mixit_titan.kernels.stored import has_transpose, identity_apart, stored_matrix, stored_mix
+from mixit_titan.kernels.stored import StoredMix, has_transpose, identity_apart, stored_matrix
 
 Form = Literal["stored", "sharded", "generated"]
 
@@ -61,7 +61,8 @@ def causal_mix(
     matrix_NLL = state["matrix"]
     with_transpose = form == "stored" and has_transpose(spec, matrix_NLL.device)
     add_v = identity_apart(spec, matrix_NLL.dtype)
-    return stored_mix(v_BLNH, matrix_NLL, positions_BL, spec.causal, with_transpose, add_v, False)
+    flags = (spec.causal, with_transpose, add_v, False)
+    return StoredMix.apply(v_BLNH, matrix_NLL, positions_BL, *flags)
 
 
 def _reference(

@@ -65,8 +65,16 @@ def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Ten
     return kept
 
 
-@torch.library.custom_op("mixit_titan::stored_mix", mutates_args=())
-def stored_mix(
+# Defined by hand, with a Function around it: custom_op's own gradient takes longer to call, which
+# shows at length 256.
+_library = torch.library.Library("mixit_titan", "FRAGMENT")
+_library.define(
+    "stored_mix(Tensor v, Tensor matrix, Tensor? positions, bool causal, bool with_transpose, "
+    "bool add_v, bool transposed) -> Tensor"
+)
+
+
+def _stored_mix(
     v_BLNH: torch.Tensor,
     matrix_NLL: torch.Tensor,
     positions_BL: torch.Tensor | None,
@@ -90,28 +98,40 @@ def stored_mix(
     return out_BLNH
 
 
-@stored_mix.register_fake
-def _(
+def _fake(
     v_BLNH: torch.Tensor, matrix_NLL: torch.Tensor, positions_BL: torch.Tensor | None, *_: bool
 ) -> torch.Tensor:
     return torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
 
 
-def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: torch.Tensor) -> None:
-    _, matrix_NLL, positions_BL, *ctx.flags = inputs
-    ctx.save_for_backward(matrix_NLL, positions_BL)
+_library.impl("stored_mix", _stored_mix, "CPU")
+_library.impl("stored_mix", _stored_mix, "CUDA")
+torch.library.register_fake("mixit_titan::stored_mix", _fake, lib=_library)
 
 
-def _backward(
-    ctx: torch.autograd.function.FunctionCtx, grad_BLNH: torch.Tensor
-) -> tuple[torch.Tensor | None, ...]:
-    matrix_NLL, positions_BL = ctx.saved_tensors
-    *flags, transposed = ctx.flags
-    grad = stored_mix(grad_BLNH, matrix_NLL, positions_BL, *flags, not transposed)
-    return grad, *[None] * 6
+class StoredMix(torch.autograd.Function):
+    """`stored_mix` with its gradient: the product with the transpose."""
 
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        v_BLNH: torch.Tensor,
+        matrix_NLL: torch.Tensor,
+        positions_BL: torch.Tensor | None,
+        *flags: bool,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(matrix_NLL, positions_BL)
+        ctx.flags = flags
+        return torch.ops.mixit_titan.stored_mix(v_BLNH, matrix_NLL, positions_BL, *flags)
 
-stored_mix.register_autograd(_backward, setup_context=_save)
+    @staticmethod
+    def backward(
+        ctx: torch.autograd.function.FunctionCtx, grad_BLNH: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        matrix_NLL, positions_BL = ctx.saved_tensors
+        *flags, transposed = ctx.flags
+        grad = StoredMix.apply(grad_BLNH, matrix_NLL, positions_BL, *flags, not transposed)
+        return grad, *[None] * 6
 
 
 def _mix(
