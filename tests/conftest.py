@@ -13,7 +13,16 @@ from collections.abc import Iterator
 
 import pytest
 
-import mixit_titan  # noqa: F401
+from mixit_titan.model.variants import VARIANTS
+from tests.runtime.conftest import Runs
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Every variant trained on one rank, eager."""
+    made = Runs(tmp_path_factory.mktemp("runs"))
+    made.train(1, {name: (name, []) for name in VARIANTS})
+    return made
 
 
 @pytest.fixture(autouse=True)
