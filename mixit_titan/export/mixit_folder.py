@@ -4,6 +4,7 @@ are enough."""
 import dataclasses
 import inspect
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ def mixit_config(model: MixitLlama.Config) -> dict[str, Any]:
     skip, branch = recipe.residual_scales(shape.layers)
     return {
         "model_type": "mixit",
+        "architectures": ["MixitForCausalLM"],
+        "auto_map": {
+            "AutoConfig": "hf_mixit.MixitConfig",
+            "AutoModelForCausalLM": "hf_mixit.MixitForCausalLM",
+        },
         "vocab_size": shape.vocab,
         "hidden_size": shape.width,
         "intermediate_size": shape.hidden,
@@ -39,9 +45,11 @@ def mixit_config(model: MixitLlama.Config) -> dict[str, Any]:
 
 
 def write_code(folder: Path) -> None:
-    """modeling_mixit.py: this project's own generator, matrix and model, in one file."""
+    """modeling_mixit.py: this project's own generator, matrix and model, in one file. hf_mixit.py:
+    what transformers wants around it."""
     parts = ['"""Written by mixit-titan export, out of files of mixit_titan (BSD-3-Clause)."""\n']
     for module in (philox, mixing, modeling_mixit):
         name = module.__name__.replace(".", "/")
         parts.append(f"# {name}.py\n\n" + _OWN_IMPORT.sub("", inspect.getsource(module)))
     (folder / "modeling_mixit.py").write_text("\n\n".join(parts))
+    shutil.copyfile(Path(__file__).with_name("hf_mixit.py"), folder / "hf_mixit.py")

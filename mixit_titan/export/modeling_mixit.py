@@ -56,18 +56,19 @@ class Mixing(nn.Module):
 
     def forward(self, x_BLD: torch.Tensor) -> torch.Tensor:
         v_BLNH = self.wv(x_BLD).unflatten(-1, (self.heads, -1))
-        a_NLL = self.noise(x_BLD.shape[1]).to(v_BLNH)
+        a_NLL = self.noise(x_BLD.shape[1], x_BLD.device).to(v_BLNH)
         out_BLNH = torch.einsum("nij,bjnh->binh", a_NLL, v_BLNH)
         return self.wo((out_BLNH + v_BLNH if self.spec.identity else out_BLNH).flatten(2))
 
-    def noise(self, length: int) -> torch.Tensor:
+    def noise(self, length: int, device: torch.device) -> torch.Tensor:
         """A without its identity, which would swallow the rest in bfloat16. The matrix of a shorter
         sequence is the corner of a longer one's."""
         if length > self.drawn_NLL.shape[1]:
             spec = dataclasses.replace(self.spec, length=length)
-            self.drawn_NLL = mixing_matrix(spec, self.layer, range(self.heads))
+            a_NLL = mixing_matrix(spec, self.layer, range(self.heads), device="cpu")
             if self.spec.identity:
-                self.drawn_NLL -= torch.eye(length)
+                a_NLL -= torch.eye(length)
+            self.drawn_NLL = a_NLL.to(device)
         return self.drawn_NLL[:, :length, :length]
 
 
@@ -116,18 +117,15 @@ class Mixit(nn.Module):
             Block(config, layer) for layer in range(config["num_hidden_layers"])
         )
         self.norm = nn.RMSNorm(width, eps=config["rms_norm_eps"])
-        self.lm_head = ScaledLinear(width, vocab, bias=False, factor=config["linear_factor"])
-        if config["tie_word_embeddings"]:
-            self.lm_head.weight = self.tok_embeddings.weight
+        self.factor, self.lm_head = config["linear_factor"], None
+        if not config["tie_word_embeddings"]:
+            self.lm_head = nn.Linear(width, vocab, bias=False)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Mixit":
         config = json.loads((Path(folder) / "config.json").read_text())
-        weights = load_file(Path(folder) / "model.safetensors")
-        if config["tie_word_embeddings"]:
-            weights["lm_head.weight"] = weights["tok_embeddings.weight"]
         model = cls(config)
-        model.load_state_dict(weights)
+        model.load_state_dict(load_file(Path(folder) / "model.safetensors"))
         return model.eval()
 
     def forward(self, tokens_BL: torch.Tensor) -> torch.Tensor:
@@ -136,7 +134,8 @@ class Mixit(nn.Module):
         h_BLD = self.tok_embeddings(tokens_BL)
         for layer in self.layers:
             h_BLD = layer(h_BLD)
-        return self.lm_head(self.norm(h_BLD))
+        head = self.lm_head or self.tok_embeddings
+        return self.factor * F.linear(self.norm(h_BLD), head.weight)
 
 
 def _linear_settings(config: dict[str, Any]) -> dict[str, Any]:

@@ -27,17 +27,17 @@ def write_tokenizer(trained: Trained, folder: Path) -> None:
         if (folder / "tokenizer_config.json").exists():
             settings = json.loads((folder / "tokenizer_config.json").read_text())
     elif isinstance(tokenizer, RankTokenizer):
-        _from_ranks(tokenizer.encoding).save(str(folder / "tokenizer.json"))
+        from_ranks(tokenizer.encoding).save(str(folder / "tokenizer.json"))
         settings = {"eos_token": tokenizer.encoding.decode([tokenizer.eos_id])}
     else:
-        _from_bytes(tokenizer.eos_id).save(str(folder / "tokenizer.json"))
+        from_bytes(tokenizer.eos_id).save(str(folder / "tokenizer.json"))
         settings = {"eos_token": _BYTES_END}
     # Else transformers would build the tokenizer of the original Llama around the vocabulary.
     settings = {"tokenizer_class": "PreTrainedTokenizerFast"} | settings
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
 
 
-def _from_bytes(end: int) -> Tokenizer:
+def from_bytes(end: int) -> Tokenizer:
     letters = _letters()
     tokenizer = Tokenizer(models.BPE({letters[byte]: byte for byte in range(256)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -47,7 +47,7 @@ def _from_bytes(end: int) -> Tokenizer:
     return tokenizer
 
 
-def _from_ranks(encoding: tiktoken.Encoding) -> Tokenizer:
+def from_ranks(encoding: tiktoken.Encoding) -> Tokenizer:
     """tiktoken joins the pair whose union has the lowest rank. A list of pairs in the order of
     their unions says the same: each token's last pair, and by it all before."""
     letters, ranks = _letters(), encoding._mergeable_ranks

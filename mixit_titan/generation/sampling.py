@@ -1,7 +1,7 @@
 """Which token comes next.
 
-The largest of logit / temperature + Gumbel noise is a sample of the softmax. The noise is a function
-of (seed, row, position, token) and of nothing else, so that a row gives the same tokens whatever is
+The largest of logit / temperature + Gumbel noise is a sample of the softmax. The noise depends on
+(seed, row, position, token) and on nothing else, so that a row gives the same tokens whatever is
 beside it, and whether its logits came from a cache or not.
 
 Shapes: B rows, V vocabulary.
@@ -42,7 +42,7 @@ class Sampling:
 
     def _gumbel(self, logits_BV: torch.Tensor, position: int) -> torch.Tensor:
         rows, tokens = (torch.arange(n, device=logits_BV.device) for n in logits_BV.shape)
-        # The last counter sets these draws apart from those of a mixing matrix: there it is a layer.
+        # The last word sets these draws apart from those of a mixing matrix: there it is a layer.
         word_BV = philox(self.seed, tokens, position, rows.unsqueeze(1), WORD)[0]
         return -torch.log(-torch.log((word_BV.double() + 0.5) / 2**32))
 
