@@ -5,7 +5,6 @@ where a row's prompt goes on, its next token is taken from there.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import torch
 from torchtitan.tools import utils
@@ -13,10 +12,6 @@ from torchtitan.tools import utils
 from mixit_titan.generation.sampling import Sampling
 from mixit_titan.model.decoding import Decoder
 from mixit_titan.model.llama import MixitLlama
-
-
-class Steps(Protocol):
-    def step(self, tokens_BT: torch.Tensor) -> torch.Tensor: ...
 
 
 class Recomputation:
@@ -41,11 +36,11 @@ def generate(
     sampling: Sampling,
     vocabulary: int,
     end_of_text: int | None,
-    cache: bool = True,
+    cache: bool,
 ) -> Iterator[tuple[int, int | None]]:
     """(row, token) as they come, at most `count` of each row, and (row, None) at its end. Tokens
     are below `vocabulary`, which may be less than the model's. A prompt has at least one token."""
-    steps: Steps = Decoder(model) if cache else Recomputation(model)
+    steps = Decoder(model) if cache else Recomputation(model)
     lengths = [len(prompt) for prompt in prompts]
     open_rows = set(range(len(prompts)))
     shortest = min(lengths)

@@ -49,7 +49,7 @@ class Sampling:
 
 def unlikely(logits_BV: torch.Tensor, top_p: float) -> torch.Tensor:
     """Whether the tokens that are more likely have `top_p` of the probability already."""
-    p_BV, order_BV = logits_BV.softmax(-1).sort(-1, descending=True, stable=True)
+    p_BV, order_BV = logits_BV.softmax(-1).sort(dim=-1, descending=True, stable=True)
     return torch.empty_like(order_BV, dtype=torch.bool).scatter_(
         -1, order_BV, p_BV.cumsum(-1) - p_BV >= top_p
     )

@@ -14,9 +14,7 @@ from pathlib import Path
 import torch
 
 TOKENS = (7 * torch.arange(64) % 257).view(2, 32)
-TEXT = (
-    "def naïve(x):\n    return  {'数学': '🙂'}  # two  spaces\r\n\ttab's 12345 <|endoftext|>\n\n "
-)
+TEXT = "def naïve(x):\n    return  {'数学': '🙂'}  # two\r\n\ttab's  12345 <|endoftext|>\n\n "
 
 
 class Refuse(MetaPathFinder):

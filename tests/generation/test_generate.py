@@ -57,8 +57,8 @@ def most_likely(trained: Trained, prompt: Sequence[int]) -> list[int]:
     """One prompt, nothing kept, no batch."""
     sequence = list(prompt)
     for _ in range(COUNT):
-        logits = trained.model(torch.tensor([sequence]))[0, -1]
-        sequence.append(max(range(VOCABULARY), key=lambda token: logits[token].item()))
+        logits = trained.model(torch.tensor([sequence]))[0, -1].tolist()
+        sequence.append(max(range(VOCABULARY), key=logits.__getitem__))
     return sequence[len(prompt) :]
 
 
