@@ -173,6 +173,18 @@ def bench(arguments: list[str]) -> None:
     run_bench(tyro.cli(BenchArguments, prog="mixit-titan bench", args=arguments))
 
 
+def generate(arguments: list[str]) -> None:
+    from mixit_titan.generation.command import GenerateArguments, run_generate
+
+    run_generate(tyro.cli(GenerateArguments, prog="mixit-titan generate", args=arguments))
+
+
+def export(arguments: list[str]) -> None:
+    from mixit_titan.export.command import ExportArguments, run_export
+
+    run_export(tyro.cli(ExportArguments, prog="mixit-titan export", args=arguments))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
@@ -183,6 +195,8 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "task": task,
     "sweep": sweep,
     "bench": bench,
+    "generate": generate,
+    "export": export,
 }
 
 
@@ -197,7 +211,9 @@ def _usage() -> str:
         "  demo                train all five variants on this machine and compare them\n"
         "  task NAME           train and test a variant on one small task, or show its examples\n"
         "  sweep TASK          a grid of settings, variants and seeds on one task\n"
-        "  bench               throughput of the variants, and how far each is from its limit\n\n"
+        "  bench               throughput of the variants, and how far each is from its limit\n"
+        "  generate RUN_DIR    text from a trained model\n"
+        "  export RUN_DIR      a trained model as a Hugging Face folder\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 

@@ -9,11 +9,42 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 _CACHE = tempfile.TemporaryDirectory(prefix="mixit_titan_tests_")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
+import argparse
+import inspect
 from collections.abc import Iterator
 
 import pytest
 
-import mixit_titan  # noqa: F401
+from mixit_titan.data.command import PrepareArguments, run_prepare
+from mixit_titan.model.variants import VARIANTS
+from tests.runtime.conftest import Runs
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Every variant trained on one rank, eager."""
+    made = Runs(tmp_path_factory.mktemp("runs"))
+    made.train(1, {name: (name, []) for name in VARIANTS})
+    return made
+
+
+@pytest.fixture(scope="session")
+def uncommon_runs(runs: Runs) -> Runs:
+    """`llama` and `mixit_official`, on two ranks: what the runs of `runs` have not. Tied weights,
+    biases, grouped keys, the official recipe, a tokenizer with files, a validation at the end."""
+    text, data = runs.root / "text", runs.root / "words"
+    text.mkdir()
+    for n, line in enumerate(inspect.getsource(argparse).split("\n\n")):
+        (text / f"{n:04}.txt").write_text(line)
+    run_prepare(PrepareArguments(source=str(text), out=data, train_tokenizer=300, workers=1))
+    common = ["--data.path", str(data), "--model.tied", "--model.bias"]
+    common += ["--validator.enable", "--validator.freq", "20", "--validator.rows", "-1"]
+    jobs = {
+        "llama": ("standard", ["--model.kv_heads", "2", "--model.rope_theta", "500.0"]),
+        "mixit_official": ("mixit", ["--model.mixing.recipe", "official"]),
+    }
+    runs.train(2, {name: (variant, [*common, *own]) for name, (variant, own) in jobs.items()})
+    return runs
 
 
 @pytest.fixture(autouse=True)

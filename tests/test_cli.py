@@ -65,7 +65,19 @@ def test_a_mistake_ends_with_one_sentence_and_code_2(
 
 @pytest.mark.parametrize(
     "command",
-    ["train", "params", "prepare", "submit", "status", "demo", "task", "sweep", "bench"],
+    [
+        "train",
+        "params",
+        "prepare",
+        "submit",
+        "status",
+        "demo",
+        "task",
+        "sweep",
+        "bench",
+        "generate",
+        "export",
+    ],
 )
 def test_help_shows_an_example(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, command: str

@@ -51,7 +51,7 @@ class Encoder:
             tokenizer.tokenizer.encode_special_tokens = True
 
     def encode(self, documents: list[Document]) -> EncodedBatch:
-        parts = [self._ids(document.text) for document in documents]
+        parts = [self.ids(document.text) for document in documents]
         lengths = np.array([len(part) + 1 for part in parts])
         tokens = np.full(lengths.sum(), self.tokenizer.eos_id, dtype=self.dtype)
         for part, end in zip(parts, np.cumsum(lengths), strict=True):
@@ -59,7 +59,7 @@ class Encoder:
         sizes = np.array([len(document.text.encode()) for document in documents])
         return EncodedBatch([document.split for document in documents], tokens, lengths, sizes)
 
-    def _ids(self, text: str) -> Sequence[int] | np.ndarray:
+    def ids(self, text: str) -> Sequence[int] | np.ndarray:
         if isinstance(self.tokenizer, HuggingFaceTokenizer):
             return self.tokenizer.tokenizer.encode(text, add_special_tokens=False).ids
         if isinstance(self.tokenizer, RankTokenizer):  # without a Python number for each id

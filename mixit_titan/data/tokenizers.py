@@ -125,8 +125,19 @@ def copy_tokenizer(name: str, folder: Path) -> None:
         part.replace(target / file.name)
 
 
+def keep_tokenizer(name: str, folder: Path) -> None:
+    """The same for a run's folder, where the files of another tokenizer may be."""
+    saved = saved_tokenizer(folder)
+    if saved is not None and fingerprint(build_tokenizer(saved)) != fingerprint(
+        build_tokenizer(name)
+    ):
+        shutil.rmtree(folder / _SAVED)
+    copy_tokenizer(name, folder)
+
+
 def saved_tokenizer(folder: Path) -> str | None:
-    """The name of the tokenizer whose files are in a folder of tokens, if there are any."""
+    """The name of the tokenizer whose files are in a folder of tokens or of a run, if there are
+    any."""
     saved = folder / _SAVED
     if (saved / _HF_FILES[-1]).is_file():
         return str(saved)

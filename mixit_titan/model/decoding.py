@@ -1,28 +1,30 @@
-"""One token after the other: the values of the past are kept, and only new rows are computed.
+"""One token after the other: keys and values of the past are kept, and only new rows are computed.
 
-Shapes: B batch, T new tokens, D width, N heads, H head width, V vocabulary.
+Shapes: B batch, T new tokens, L all tokens, D width, N heads, H head width, V vocabulary.
 """
 
 import torch
+import torch.nn.functional as F
+from torchtitan.models.common.attention import GQAttention
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.kernels.generated import Rows
 from mixit_titan.kernels.stored import identity_apart
 from mixit_titan.model.limits import too_long
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.model.mixing_attention import MixingAttention, RandomMixing
+from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding, RandomMixing
 
 
-class MixingDecoder:
+class Decoder:
     """Gives the logits of new tokens; the same as those of the model for the whole sequence."""
 
     def __init__(self, model: MixitLlama) -> None:
-        if model.config.variant.mixer != "mixing" or not model.config.recipe.causal:
-            raise ConfigError("decoding from cached values needs a causal mixing model")
-        self.model = model
-        self.length = 0
-        self.values: list[torch.Tensor] = []
-        """v of the past, (B, length, N, H) for each layer."""
+        mixing = model.config.variant.mixer == "mixing"
+        if mixing and not model.config.recipe.causal:
+            raise ConfigError("decoding from cached values needs a causal model")
+        past = MixedValues if mixing else KeysAndValues
+        self.model, self.length = model, 0
+        self.layers = [(block, past(block.attention)) for block in model.layers.values()]
 
     @torch.no_grad()
     def step(self, tokens_BT: torch.Tensor) -> torch.Tensor:
@@ -30,22 +32,61 @@ class MixingDecoder:
         model, end = self.model, self.length + tokens_BT.shape[1]
         if end > model.config.max_seq_len:
             raise too_long(end, model.config.max_seq_len)
-        positions = torch.arange(self.length, end, device=tokens_BT.device)
-        h_BTD = model.tok_embeddings(tokens_BT, positions=positions)
-        for index, block in enumerate(model.layers.values()):
-            x_BTD = self._attend(index, block.attention, block.attention_norm(h_BTD))
-            h_BTD = block.add(h_BTD, x_BTD)
+        positions_T = torch.arange(self.length, end, device=tokens_BT.device)
+        if isinstance(model.tok_embeddings, PositionedEmbedding):
+            h_BTD = model.tok_embeddings(tokens_BT, positions=positions_T)
+        else:
+            h_BTD = model.tok_embeddings(tokens_BT)
+        for block, past in self.layers:
+            h_BTD = block.add(h_BTD, past.attend(block.attention_norm(h_BTD), positions_T))
             h_BTD = block.add(h_BTD, block.feed_forward(block.ffn_norm(h_BTD)))
         self.length = end
         return model.lm_head(model.norm(h_BTD))
 
-    def _attend(self, layer: int, attention: MixingAttention, x_BTD: torch.Tensor) -> torch.Tensor:
+
+class KeysAndValues:
+    """Of the past, for one layer of attention."""
+
+    def __init__(self, attention: GQAttention) -> None:
+        self.attention = attention
+        self.keys_BLNH: torch.Tensor | None = None
+        self.values_BLNH: torch.Tensor | None = None
+
+    def attend(self, x_BTD: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
+        attention = self.attention
+        q_BTNH, k_BTNH, v_BTNH = attention.qkv_linear(x_BTD)
+        q_BTNH, k_BTNH = attention.rope(q_BTNH, k_BTNH, positions_T.unsqueeze(0))
+        self.keys_BLNH = _append(self.keys_BLNH, k_BTNH)
+        self.values_BLNH = _append(self.values_BLNH, v_BTNH)
+        columns_L = torch.arange(self.keys_BLNH.shape[1], device=x_BTD.device)
+        out_BNTH = F.scaled_dot_product_attention(
+            q_BTNH.transpose(1, 2),
+            self.keys_BLNH.transpose(1, 2),
+            self.values_BLNH.transpose(1, 2),
+            attn_mask=columns_L <= positions_T.unsqueeze(1),
+            scale=attention.scaling,
+            enable_gqa=attention.enable_gqa,
+        )
+        return attention.wo(out_BNTH.transpose(1, 2).flatten(2))
+
+
+class MixedValues:
+    """Of the past, for one layer of mixing."""
+
+    def __init__(self, attention: MixingAttention) -> None:
+        self.attention = attention
+        self.values_BLNH: torch.Tensor | None = None
+
+    def attend(self, x_BTD: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
+        attention = self.attention
         v_BTNH = attention.wv(x_BTD).unflatten(-1, (-1, attention.head_dim))
-        if layer == len(self.values):
-            self.values.append(v_BTNH)
-        else:
-            self.values[layer] = torch.cat([self.values[layer], v_BTNH], dim=1)
-        return attention.wo(mix_last(attention.inner_attention, self.values[layer], x_BTD.shape[1]))
+        self.values_BLNH = _append(self.values_BLNH, v_BTNH)
+        mixed = mix_last(attention.inner_attention, self.values_BLNH, len(positions_T))
+        return attention.wo(mixed)
+
+
+def _append(past_BLNH: torch.Tensor | None, new_BTNH: torch.Tensor) -> torch.Tensor:
+    return new_BTNH if past_BLNH is None else torch.cat([past_BLNH, new_BTNH], dim=1)
 
 
 def mix_last(mixing: RandomMixing, v_BLNH: torch.Tensor, count: int) -> torch.Tensor:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 from torch.distributed.tensor import DTensor
@@ -24,6 +23,7 @@ from torchtitan.trainer import Trainer
 from mixit_titan.data.loader import RowLoader
 from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.model.identity import differences, identity
+from mixit_titan.runtime.tensor_reader import load_tensors, tensor_sizes
 from mixit_titan.runtime.whole import clear, newest_whole, publish, unfinished
 
 _KEY = "mixit_identity"
@@ -153,12 +153,11 @@ def latest_step(run: Trainer.Config) -> int | None:
 
 def read_identity(checkpoint_id: str) -> dict[str, Any] | None:
     """The identity in a checkpoint, or None in one that was not written by this project."""
-    metadata = dcp.FileSystemReader(checkpoint_id).read_metadata()
-    entry = metadata.state_dict_metadata.get(_KEY)
-    if entry is None:
+    size = tensor_sizes(checkpoint_id).get(_KEY)
+    if size is None:
         return None
-    state = {_KEY: torch.empty(entry.size, dtype=torch.uint8)}
-    dcp.load(state, checkpoint_id=checkpoint_id, no_dist=True)
+    state = {_KEY: torch.empty(size, dtype=torch.uint8)}
+    load_tensors(checkpoint_id, state)
     return json.loads(bytes(state[_KEY].tolist()))
 
 

@@ -3,6 +3,7 @@ says where it is, and counts the tokens of all ranks."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
 from mixit_titan.data.loader import Batch
+from mixit_titan.data.tokenizers import keep_tokenizer
 from mixit_titan.errors import RunFailed
 from mixit_titan.runtime.checkpoint import disk_is_full
 from mixit_titan.runtime.device import has_gpu
@@ -31,7 +33,11 @@ class MixitTrainer(Trainer):
         self.agreement = Agreement()
         if config.validator.enable:
             self.validator.agreement = self.agreement
-        self.state_file = StateFile(config.dump_folder) if dist.get_rank() == 0 else None
+        self.state_file = None
+        if dist.get_rank() == 0:
+            self.state_file = StateFile(config.dump_folder)
+            # So that a run's folder can be moved, and its model still be spoken to.
+            keep_tokenizer(config.hf_assets_path, Path(config.dump_folder))
         self.tokens_before = self.own_tokens_before = 0  # of the run that this one continues
         # Kept, because asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._rng = torch.get_rng_state()

@@ -9,8 +9,9 @@ import re
 import shutil
 from pathlib import Path
 
-import torch.distributed.checkpoint as dcp
 from torchtitan.tools.logging import logger
+
+from mixit_titan.runtime.tensor_reader import TensorReader
 
 
 def unfinished(checkpoint: Path) -> Path:
@@ -29,8 +30,8 @@ def publish(checkpoint: Path) -> None:
 
 def newest_whole(folder: Path) -> int | None:
     """The step of the newest whole checkpoint. Newer ones that are broken are named in the log."""
-    for step in sorted(_steps(folder), reverse=True):
-        problem = _problem(folder / f"step-{step}")
+    for step in sorted(steps(folder), reverse=True):
+        problem = problem_of(folder / f"step-{step}")
         if problem is None:
             return step
         logger.warning(f"Skipping the checkpoint {folder}/step-{step}: {problem}")
@@ -43,26 +44,27 @@ def clear(folder: Path, newest: int | None) -> None:
     for rest in [*folder.glob(".unfinished-*"), *folder.glob(".replaced-*")]:
         logger.info(f"Deleting {rest}: it was not written to the end")
         shutil.rmtree(rest, ignore_errors=True)
-    for step in _steps(folder):
+    for step in steps(folder):
         if newest is None or step > newest:
             aside = folder / f".broken-{step}"
             shutil.rmtree(aside, ignore_errors=True)
             (folder / f"step-{step}").rename(aside)
 
 
-def _steps(folder: Path) -> list[int]:
+def steps(folder: Path) -> list[int]:
+    """Of all checkpoints, whole or not."""
     if not folder.is_dir():
         return []
     names = (re.fullmatch(r"step-(\d+)", entry.name) for entry in folder.iterdir())
     return [int(name[1]) for name in names if name]
 
 
-def _problem(checkpoint: Path) -> str | None:
+def problem_of(checkpoint: Path) -> str | None:
     """What is wrong with it: every byte that its metadata speaks of must be there."""
     if not (checkpoint / ".metadata").is_file():
         return "it has no .metadata"
     try:
-        metadata = dcp.FileSystemReader(checkpoint).read_metadata()
+        metadata = TensorReader(checkpoint).read_metadata()
         pieces = list(metadata.storage_data.values())
     except Exception as error:  # whatever unpickling a broken file raises
         return f"its .metadata cannot be read ({error or type(error).__name__})"

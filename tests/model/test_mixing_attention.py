@@ -8,7 +8,7 @@ import torch
 from mixit_titan.errors import ConfigError
 from mixit_titan.kernels import generated, stored
 from mixit_titan.model.build import llama_config
-from mixit_titan.model.decoding import MixingDecoder
+from mixit_titan.model.decoding import Decoder
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.recomputation import SelectiveRecomputation
@@ -83,7 +83,7 @@ def test_decoding_gives_the_logits_of_the_whole(form: str, tokens: torch.Tensor)
     model = mixit(form)
     with torch.no_grad():
         expected = model(tokens)
-    decoder = MixingDecoder(model)
+    decoder = Decoder(model)
     parts = [decoder.step(tokens[:, i:j]) for i, j in ((0, 7), (7, 8), (8, 9), (9, 24))]
     torch.testing.assert_close(torch.cat(parts, dim=1), expected, atol=1e-5, rtol=1e-5)
     with pytest.raises(ConfigError, match="25 tokens is longer than the model's 24"):

@@ -7,9 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.shipped import shipped_configs
 from tests.shards import write_shards
@@ -67,11 +64,3 @@ class Runs:
         lines = [line for line in read_metrics(self.root / name / "metrics.jsonl")]
         assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
         return [line["loss"] for line in lines]
-
-
-@pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Every variant on one rank, eager."""
-    made = Runs(tmp_path_factory.mktemp("runs"))
-    made.train(1, {name: (name, []) for name in VARIANTS})
-    return made

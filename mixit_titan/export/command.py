@@ -1,0 +1,66 @@
+"""`mixit-titan export`: from a run's folder to one that other programs load."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from mixit_titan.atomic import new_folder
+from mixit_titan.errors import ConfigError
+from mixit_titan.export.llama_folder import llama_config, llama_weights
+from mixit_titan.export.mixit_folder import mixit_config, write_code
+from mixit_titan.export.tokenizer_files import write_tokenizer
+from mixit_titan.trained import Trained, load_trained
+
+
+@dataclass
+class ExportArguments:
+    """Write a trained model as a Hugging Face folder, in float32. A variant that attends is a Llama
+    to transformers; MixiT brings a small modelling file of its own.
+
+    Example: mixit-titan export runs/debug_standard --out exported/standard
+    """
+
+    run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
+    """The folder of a training run (its dump_folder)."""
+    out: Path
+    """A folder that is not there yet, or empty."""
+    step: int | None = None
+    """Of the checkpoint (default: the newest)."""
+
+
+def run_export(args: ExportArguments) -> None:
+    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
+        raise ConfigError(f"--out {args.out} is there and not empty: name a new folder")
+    trained = load_trained(args.run_dir, args.step)
+    try:
+        with new_folder(args.out) as folder:
+            write_export(trained, folder)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"--out {args.out} cannot be written: {error}") from error
+    variant = trained.model.config.variant.name
+    print(f"wrote {args.out}: {variant} after step {trained.step}")
+
+
+def write_export(trained: Trained, folder: Path) -> None:
+    model = trained.model
+    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    if model.config.shape.tied:
+        del weights["lm_head.weight"]
+    if model.config.variant.mixer == "mixing":
+        config = mixit_config(model.config)
+        write_code(folder)
+    else:
+        config = llama_config(model.config)
+        weights = llama_weights(weights)
+    config |= {"dtype": "float32", "bos_token_id": None, "eos_token_id": trained.tokenizer.eos_id}
+    write_tokenizer(trained, folder)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    # safetensors makes a file for its owner alone.
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")

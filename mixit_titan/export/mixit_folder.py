@@ -1,0 +1,55 @@
+"""MixiT as a folder that loads without torchtitan and without this project: torch and safetensors
+are enough."""
+
+import dataclasses
+import inspect
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.export import modeling_mixit
+from mixit_titan.kernels import mixing, philox
+from mixit_titan.model.llama import MixitLlama
+
+_OWN_IMPORT = re.compile(r"^from mixit_titan\S* import .*\n", re.MULTILINE)
+
+
+def mixit_config(model: MixitLlama.Config) -> dict[str, Any]:
+    """config.json: in Hugging Face's words where it has them. The recipe has become numbers."""
+    shape, recipe = model.shape, model.recipe
+    skip, branch = recipe.residual_scales(shape.layers)
+    return {
+        "model_type": "mixit",
+        "architectures": ["MixitForCausalLM"],
+        "auto_map": {
+            "AutoConfig": "hf_mixit.MixitConfig",
+            "AutoModelForCausalLM": "hf_mixit.MixitForCausalLM",
+        },
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "max_position_embeddings": shape.seq_len,
+        "rms_norm_eps": shape.norm_eps,
+        "tie_word_embeddings": shape.tied,
+        "bias": shape.bias,
+        "skip": skip,
+        "branch": branch,
+        "gate_slope": recipe.gate_slope(shape.width),
+        "linear_factor": recipe.linear_factor(shape.width),
+        "down_factor": recipe.linear_factor(shape.hidden, down=True),
+        "mixing": dataclasses.asdict(recipe.matrix_spec(model.mixing_seed, shape)),
+    }
+
+
+def write_code(folder: Path) -> None:
+    """modeling_mixit.py: this project's own generator, matrix and model, in one file. hf_mixit.py:
+    what transformers wants around it."""
+    parts = ['"""Written by mixit-titan export, out of files of mixit_titan (BSD-3-Clause)."""\n']
+    for module in (philox, mixing, modeling_mixit):
+        name = module.__name__.replace(".", "/")
+        parts.append(f"# {name}.py\n\n" + _OWN_IMPORT.sub("", inspect.getsource(module)))
+    (folder / "modeling_mixit.py").write_text("\n\n".join(parts))
+    shutil.copyfile(Path(__file__).with_name("hf_mixit.py"), folder / "hf_mixit.py")

@@ -1,0 +1,123 @@
+"""`mixit-titan generate`: from a run's folder and prompts to text on the screen."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+
+from mixit_titan.data.encoding import Encoder
+from mixit_titan.data.tokenizers import vocabulary
+from mixit_titan.errors import ConfigError
+from mixit_titan.generation.generate import generate
+from mixit_titan.generation.sampling import Sampling
+from mixit_titan.generation.text import GrowingText
+from mixit_titan.trained import Trained, load_trained
+
+_TOKENS = 200
+
+
+@dataclass
+class GenerateArguments:
+    """Let a trained model write. The text appears as it comes, after its prompt.
+
+    Example: mixit-titan generate runs/debug_mixit --prompt "def main(" --tokens 50
+    """
+
+    run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
+    """The folder of a training run (its dump_folder)."""
+    prompt: str | None = None
+    """What the text begins with. Without one it begins after an end-of-text token."""
+    prompts: Path | None = None
+    """A file with a prompt in each line, for all of which text is generated at once."""
+    tokens: int | None = None
+    """New tokens at most (default: 200, or what the model's length leaves)."""
+    temperature: float = 1.0
+    """Below 1: rather the likely tokens. 0: always the most likely one."""
+    top_p: float = 1.0
+    """Draw from the most likely tokens alone that have this much of the probability together."""
+    seed: int = 0
+    """The same seed gives the same text."""
+    step: int | None = None
+    """Of the checkpoint (default: the newest)."""
+    cache: bool = True
+    """Keep keys and values of the past. Without it the text is the same, and takes longer."""
+
+
+def run_generate(args: GenerateArguments) -> None:
+    sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
+    if args.tokens is not None and args.tokens < 1:
+        raise ConfigError(f"--tokens is {args.tokens}: it must be at least 1")
+    texts = _prompts(args)
+    trained = load_trained(args.run_dir, args.step)
+    prompts = [_encode(trained, text) for text in texts]
+    new = generate(
+        trained.model,
+        prompts,
+        count=_count(args.tokens, max(map(len, prompts)), trained.model.config.max_seq_len),
+        sampling=sampling,
+        vocabulary=vocabulary(trained.tokenizer),
+        end_of_text=trained.tokenizer.eos_id,
+        cache=args.cache,
+    )
+    rows = [GrowingText(trained.tokenizer, prompt) for prompt in prompts]
+    for piece in shown(texts, rows, new):
+        print(piece, end="", flush=True)
+
+
+def shown(
+    prompts: Sequence[str], rows: Sequence[GrowingText], new: Iterable[tuple[int, int | None]]
+) -> Iterator[str]:
+    """The rows one below the other. The first that has not ended grows on the screen; those below
+    it wait."""
+    several, current = len(rows) > 1, 0
+    begin = [(f"== {n} ==\n" if several else "") + prompt for n, prompt in enumerate(prompts, 1)]
+    yield begin[0]
+    for row, token in new:
+        rows[row].add(token)
+        if row != current:
+            continue
+        yield rows[current].take()
+        while rows[current].ended:
+            yield "\n"
+            current += 1
+            if current == len(rows):
+                return
+            yield begin[current] + rows[current].take()
+
+
+def _prompts(args: GenerateArguments) -> list[str]:
+    if args.prompts is None:
+        return [args.prompt or ""]
+    if args.prompt is not None:
+        raise ConfigError("--prompt and --prompts are both given: leave one of them out")
+    try:
+        text = args.prompts.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--prompts {args.prompts} cannot be read as text: {error}") from None
+    if not text:
+        raise ConfigError(f"--prompts {args.prompts} is empty: write a prompt in each line")
+    return text.removesuffix("\n").split("\n")
+
+
+def _encode(trained: Trained, text: str) -> list[int]:
+    if not text:
+        if trained.tokenizer.eos_id is None:
+            raise ConfigError("the tokenizer has no end-of-text token to begin with: give --prompt")
+        return [trained.tokenizer.eos_id]
+    try:
+        return [int(i) for i in Encoder(trained.tokenizer, np.dtype(np.int64)).ids(text)]
+    except UnicodeEncodeError:
+        raise ConfigError(f"--prompt {text!r} is not UTF-8") from None
+
+
+def _count(asked: int | None, prompt: int, longest: int) -> int:
+    """New tokens of each row: all rows together must fit the model's length."""
+    if prompt + (asked or 1) > longest:
+        raise ConfigError(
+            f"a prompt of {prompt} tokens and {asked or 1} new ones are longer than the model's "
+            f"{longest}: shorten the prompt" + (", or lower --tokens" if asked else "")
+        )
+    return asked or min(_TOKENS, longest - prompt)
