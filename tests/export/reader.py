@@ -43,7 +43,7 @@ def read_by_transformers(folder: Path) -> dict:
         folder, trust_remote_code=True, output_loading_info=True
     )
     problems = {key: sorted(map(str, value)) for key, value in info.items() if value}
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     ids = tokenizer.encode(TEXT, add_special_tokens=False, split_special_tokens=True)
     return {
         "class": type(model).__name__,

@@ -44,6 +44,7 @@ def read(how: str, folders: list[Path], tmp_path: Path) -> dict[str, dict]:
     done = subprocess.run(
         [sys.executable, str(reader), how, str(tmp_path / "found.json"), *map(str, folders)],
         env=environment,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=900,
