@@ -19,7 +19,7 @@ from mixit_titan.shipped import shipped_configs
 from .cluster import Cluster
 
 MIXIT = str(shipped_configs()["debug_mixit"])
-STEPS = 300
+STEPS = 200
 SMALL = [
     *("--model.width", "32", "--model.layers", "2", "--model.hidden", "64"),
     *("--model.vocab", "320", "--model.seq_len", "32", "--training.global_batch_size", "8"),

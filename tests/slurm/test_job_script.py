@@ -57,6 +57,7 @@ class Jobs:
     def __init__(self, cluster: Cluster, root: Path) -> None:
         self.cluster, self.root = cluster, root
         self.numbers: dict[str, str] = {}
+        self.plain_log = root.parent / "plain.out"
         root.mkdir()
         program = root / "program"
         program.write_text(PROGRAM)
@@ -75,6 +76,20 @@ class Jobs:
         with mock.patch.object(self.cluster, "environment", self.environment):
             self.numbers[name] = submit(self.cluster, self.root / name, *flags)
 
+    def submit_plain(self) -> None:
+        """By sbatch alone, with Slurm's own signal: a minute's limit, 45 seconds of it to save."""
+        folder = self.prepare("plain", ["running 4, until a signal", "finished 9"])
+        flags = ["--nodes=1", "--time=1", "--signal=B:USR1@45", f"--output={self.plain_log}"]
+        script = str(shipped_jobs()["pretrain"])
+        done = subprocess.run(
+            ["sbatch", "--parsable", *flags, script, MIXIT, "--debug.seed", "1"],
+            env=self.environment | {"RUN_FOLDER": str(folder)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.numbers["plain"] = done.stdout.strip()
+
     def starts(self, name: str) -> list[str]:
         return (self.root / name / "starts").read_text().splitlines()
 
@@ -86,6 +101,7 @@ class Jobs:
 def jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     """All of ACTS, submitted at once. The folder's name needs quotes wherever it is used."""
     jobs = Jobs(cluster, tmp_path_factory.mktemp("runs") / "it's 100% $HOME")
+    jobs.submit_plain()
     for name, acts in ACTS.items():
         jobs.prepare(name, acts)
         jobs.submit(name, *FLAGS.get(name, []))
@@ -188,24 +204,11 @@ def test_a_job_waits_for_another(jobs: Jobs) -> None:
     assert ends[1]["MailUser"] == "a@b.c" and "REQUEUE" in ends[1]["MailType"]
 
 
-def test_pretrain_submits_as_it_is_and_is_warned_before_its_limit(
-    jobs: Jobs, tmp_path: Path
-) -> None:
-    """By plain sbatch, with Slurm's own signal: a minute's limit, 45 seconds of it for saving."""
-    folder = jobs.prepare("plain", ["running 4, until a signal", "finished 9"])
-    script = str(shipped_jobs()["pretrain"])
-    flags = ["--parsable", "--nodes=1", "--time=1", "--signal=B:USR1@45"]
-    done = subprocess.run(
-        ["sbatch", *flags, f"--output={tmp_path}/out", script, MIXIT, "--debug.seed", "1"],
-        env=jobs.environment | {"RUN_FOLDER": str(folder)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert jobs.cluster.wait(done.stdout.strip()) == "COMPLETED"
+def test_pretrain_submits_as_it_is_and_is_warned_before_its_limit(jobs: Jobs) -> None:
+    assert jobs.cluster.wait(jobs.numbers["plain"]) == "COMPLETED"
     assert len(jobs.restarts("plain")) == 1
-    assert "asked to stop at step 5: requeued" in (tmp_path / "out").read_text()
-    start = jobs.starts("plain")[0]
+    assert "asked to stop at step 5: requeued" in jobs.plain_log.read_text()
+    start, folder = jobs.starts("plain")[0], jobs.root / "plain"
     assert "--nnodes=1 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=node" in start
     assert f"train {MIXIT} --debug.seed 1 --dump_folder {folder}" in start
 

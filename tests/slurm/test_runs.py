@@ -1,5 +1,6 @@
 """Real runs on a real Slurm: whatever the cluster does, they end with the unbroken curve."""
 
+import functools
 import os
 import random
 import re
@@ -16,7 +17,7 @@ from .cluster import NODES, Cluster, wait_for
 from .conftest import SMALL, STEPS, assert_same_curve, call, log, submit
 
 KILLS = {"two nodes": 3, "one node": 7}
-KILLED_STEPS = 80  # of the schedule of STEPS: every other one is saved, which takes its time
+SAVED_EVERY = 5  # steps, in the runs that are killed
 
 
 def reaches(folder: Path, step: int) -> RunState:
@@ -41,6 +42,11 @@ def ranks(cluster: Cluster, folder: Path) -> list[int]:
     ]
 
 
+def starts(folder: Path) -> list[int]:
+    """The first step of each start."""
+    return [int(step) for step in re.findall(r"Training starts at step (\d+)", log(folder))]
+
+
 def test_two_nodes_give_the_losses_of_two_local_ranks(
     cluster: Cluster, unbroken: list[float], tmp_path: Path
 ) -> None:
@@ -62,7 +68,8 @@ def test_a_signalled_run_requeues_and_goes_on(
     assert state in ("running", "completing", "pending")
     assert cluster.wait(job) == "COMPLETED", log(run)[-3000:]
     assert cluster.job(job)["Restarts"] == "1"
-    assert "asked to stop at step" in log(run) and f"finished at step {STEPS}" in log(run)
+    saved = int(re.search(r"asked to stop at step (\d+): requeued", log(run))[1])
+    assert starts(run) == [1, saved + 1] and f"finished at step {STEPS}" in log(run)
     assert_same_curve(run, unbroken)
     wandb = {folder.name.split("-")[-1] for folder in run.rglob("offline-run-*")}
     assert wandb == {(run / "wandb_run_0").read_text()}
@@ -70,6 +77,24 @@ def test_a_signalled_run_requeues_and_goes_on(
     row = call(cluster, "status", str(run)).splitlines()[1].split()
     assert row[1:3] == ["finished", str(STEPS)] and row[-2:] == ["1", f"step-{STEPS}"]
     assert row[3] == f"{unbroken[-1]:.4f}"
+
+
+def test_a_cancelled_run_saves_and_goes_on_when_it_is_submitted_again(
+    cluster: Cluster, unbroken: list[float], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    job = submit(cluster, run, *SMALL)
+    reaches(run, 5)
+    cluster.run("scancel", job)
+    assert cluster.wait(job) == "CANCELLED" and cluster.job(job)["Restarts"] == "0"
+    wait_for(lambda: "Slurm is ending the job: not requeued" in log(run))
+    saved = read_state(run)
+    assert saved.word == "stopped"
+    assert [folder.name for folder in (run / "checkpoint").iterdir()] == [f"step-{saved.step}"]
+    again = cluster.run("sbatch", "--parsable", str(run / "job.sbatch")).strip()
+    assert cluster.wait(again) == "COMPLETED", log(run)[-3000:]
+    assert starts(run) == [1, saved.step + 1]
+    assert_same_curve(run, unbroken)
 
 
 def test_a_run_goes_on_without_the_nodes_that_are_gone(
@@ -80,25 +105,25 @@ def test_a_run_goes_on_without_the_nodes_that_are_gone(
     cluster.wait_until_idle()
     flags = ["--nodes", "2", "--min-nodes", "1", *SMALL, "--checkpoint.interval", "10"]
     job = submit(cluster, run, *flags)
-    gone = []
+    used, gone, step = [], [], 0
     try:
-        for restarts, step in enumerate((15, 60)):
-            reaches(run, step)
-            used = cluster.run(
-                "scontrol", "show", "hostnames", cluster.job(job)["NodeList"]
-            ).split()
-            assert not set(used) & set(gone)
-            # The last node of the first start, and the first of the second, where the script runs.
-            gone.append(used[-1 if restarts == 0 else 0])
+        for which in (-1, 0):  # the last of its nodes, then the first, where the script runs
+            reaches(run, step + 15)
+            names = cluster.job(job)["NodeList"]
+            used.append(cluster.run("scontrol", "show", "hostnames", names).split())
+            gone.append(used[-1][which])
             cluster.power_off(gone[-1])
-            (run / "state").unlink()  # what is there next comes from the next start
-            wait_for(lambda n=restarts: cluster.job(job)["Restarts"] == str(n + 1), every=0.5)
+            step = read_state(run).step
         assert cluster.wait(job) == "COMPLETED", log(run)[-3000:]
-        assert cluster.job(job)["NodeList"] in set(NODES) - set(gone)
+        last = cluster.job(job)
     finally:
         for node in gone:
             cluster.power_on(node)
         cluster.wait_until_idle()
+    assert len(used[0]) == 2 and gone[0] not in used[1]
+    assert {last["NodeList"]} == set(NODES) - set(gone) and last["Restarts"] == "2"
+    first, second, third = starts(run)
+    assert first == 1 and 10 < second < third and second % 10 == third % 10 == 1
     assert_same_curve(run, unbroken)
 
 
@@ -108,8 +133,7 @@ def killed(
 ) -> dict[str, tuple[Path, str, list[float]]]:
     """Two runs that were killed ten times together: folder, job, seconds until all ranks ended."""
     root = tmp_path_factory.mktemp("killed")
-    flags = [*SMALL, "--checkpoint.interval", "2", "--training.steps", str(KILLED_STEPS)]
-    flags += ["--lr_scheduler.total_steps", str(STEPS)]
+    flags = [*SMALL, "--checkpoint.interval", str(SAVED_EVERY)]
     jobs = {
         name: submit(cluster, root / name, "--nodes", str(nodes), *flags)
         for nodes, name in ((2, "two nodes"), (1, "one node"))
@@ -123,26 +147,48 @@ def killed(
 
 
 def kill_again_and_again(cluster: Cluster, run: Path, times: int) -> list[float]:
-    """Every other time within a save, else at any moment."""
+    """In turn within a save, while it trains, and while it starts."""
     chance, seconds, step = random.Random(run.name), [], 0
     for number in range(times):
-        reaches(run, step + 3)
-        victims = ranks(cluster, run)
-        if number % 2 == 0:
-            wait_for(lambda: list((run / "checkpoint").glob(".unfinished-*")), every=0.002)
+        if number % 3 == 2:
+            wait_for(lambda: ranks(cluster, run))
+            time.sleep(chance.uniform(0, 1))
         else:
-            time.sleep(chance.uniform(0, 0.2))
-        os.kill(chance.choice(victims), signal.SIGKILL)
+            reaches(run, step + 3)
+        victims = ranks(cluster, run)
+        victim = chance.choice(victims)
+        if number % 3 == 0:
+            victim = next(pid for pid in victims if "RANK=0" in variables(pid))
+            halt_in_a_save(run, victim, chance)
+        os.kill(victim, signal.SIGKILL)
         killed = time.monotonic()
         wait_for(lambda: not set(victims) & set(ranks(cluster, run)), every=0.3)  # noqa: B023
         seconds.append(time.monotonic() - killed)
         wait_for(lambda: len(restarts(run)) > number)  # noqa: B023
-        step = int(re.search(r"crashed at step (\d+)", restarts(run)[-1])[1])
+        step = max(step, restarts(run)[-1])
     return seconds
 
 
-def restarts(run: Path) -> list[str]:
-    return (run / "restarts").read_text().splitlines()
+def halt_in_a_save(run: Path, first_rank: int, chance: random.Random) -> None:
+    """The first rank gives a checkpoint its name: while it is halted, no save comes to its end."""
+    unfinished = functools.partial((run / "checkpoint").glob, ".unfinished-*")
+    while True:
+        wait_for(lambda: list(unfinished()), every=0.002)
+        time.sleep(chance.uniform(0, 0.05))
+        os.kill(first_rank, signal.SIGSTOP)
+        time.sleep(0.05)
+        if list(unfinished()):
+            return
+        os.kill(first_rank, signal.SIGCONT)
+
+
+def variables(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/environ").read_text().split("\0")
+
+
+def restarts(run: Path) -> list[int]:
+    """The step of each crash."""
+    return [int(s) for s in re.findall(r"crashed at step (\d+)", (run / "restarts").read_text())]
 
 
 @pytest.mark.parametrize("name", KILLS)
@@ -163,5 +209,9 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_unbroken_curve(
     run, job, _ = killed[name]
     assert cluster.wait(job) == "COMPLETED", log(run)[-3000:]
     assert cluster.job(job)["Restarts"] == str(KILLS[name])
-    assert_same_curve(run, unbroken[:KILLED_STEPS])
+    crashes = [step for step in restarts(run) if step > 0]  # 0: before its first step
+    assert len(crashes) == len(starts(run)) - 1 and starts(run)[0] == 1
+    for crash, start in zip(crashes, starts(run)[1:], strict=True):
+        assert start > crash - SAVED_EVERY
+    assert_same_curve(run, unbroken)
     assert not list((run / "checkpoint").glob(".unfinished-*"))
