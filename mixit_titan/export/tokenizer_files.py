@@ -22,7 +22,7 @@ def write_tokenizer(trained: Trained, folder: Path) -> None:
     settings: dict[str, Any] = {}
     if isinstance(tokenizer, HuggingFaceTokenizer):
         source = Path(trained.tokenizer_name)
-        for file in source.iterdir():
+        for file in source.glob("[!.]*"):  # not what a kill left of a copy
             shutil.copyfile(file, folder / file.name)
         if (folder / "tokenizer_config.json").exists():
             settings = json.loads((folder / "tokenizer_config.json").read_text())
