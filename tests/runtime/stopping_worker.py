@@ -35,7 +35,8 @@ EVERY_STEP = ["--checkpoint.interval", "1", "--checkpoint.keep_latest_k", "0"]
 
 
 def main(root: Path) -> None:
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # see worker.py
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # this and the port: see worker.py
+    os.environ["MASTER_PORT"] = str(10_000 + int(os.environ["MASTER_PORT"]) % 20_000)
     run(root / "unbroken")
     signal_a_child(root)
     with asked(MixitTrainer, "train_step", rank=1, step=9):

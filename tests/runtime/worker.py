@@ -14,6 +14,8 @@ if __name__ == "__main__":
     # torchrun's store keeps the keys of a process group that is gone, and the next one of the same
     # name would trip over them: each run gets a store of its own.
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
-    for config, overrides in jobs:
-        os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
+    # Below the ports that the system gives to whoever asks for any: no connection can be on them.
+    first_port = 10_000 + int(os.environ["MASTER_PORT"]) % 20_000
+    for number, (config, overrides) in enumerate(jobs):
+        os.environ["MASTER_PORT"] = str(first_port + number)
         train(load_run(config, overrides, world_size=int(os.environ["WORLD_SIZE"])))
