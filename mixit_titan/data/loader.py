@@ -5,7 +5,10 @@ takes the places (n * ranks + rank) * b ... of it, so that a global batch is the
 for any number of ranks, workers and microbatches, and the state is one number: places consumed.
 """
 
+import multiprocessing
+import os
 import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,7 +94,7 @@ class RowLoader(BaseDataLoader):
                 batch_size=None,
                 sampler=range(first, first + left + -left % self.global_batch, self.global_batch),
                 num_workers=self.config.workers,
-                worker_init_fn=_leave_interrupts_to_the_rank,
+                worker_init_fn=_leave_signals_to_the_rank,
                 generator=torch.Generator(),  # it draws a seed for workers: not from the model's
                 # Its own state would be that of one rank and its workers: ours is `consumed`.
                 snapshot_every_n_steps=_FOREVER,
@@ -158,6 +161,17 @@ class Batches(Dataset):
         return rows
 
 
-def _leave_interrupts_to_the_rank(worker: int) -> None:
-    """A terminal sends Ctrl-C to the workers too; the rank ends them in its own time."""
+def _leave_signals_to_the_rank(worker: int) -> None:
+    """A terminal sends Ctrl-C to the workers too, and Slurm sends SIGTERM to all processes of a job
+    step: the rank goes on to save, and ends its workers in its own time."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # not on macOS
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        threading.Thread(target=_end_when_the_rank_says_so, daemon=True).start()
+
+
+def _end_when_the_rank_says_so() -> None:
+    rank = multiprocessing.parent_process().pid
+    while signal.sigwaitinfo([signal.SIGTERM]).si_pid != rank:
+        pass
+    os._exit(0)

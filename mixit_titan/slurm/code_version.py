@@ -24,7 +24,9 @@ def code_version() -> tuple[dict[str, Any], str]:
 
 
 def _git(*arguments: str) -> str:
-    folder = Path(__file__).parent
+    folder = Path(__file__).parents[2]
+    if not (folder / ".git").exists():  # installed, it may lie within a checkout of something else
+        return ""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, errors="replace"

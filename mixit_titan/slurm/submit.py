@@ -81,7 +81,13 @@ def submit(args: SubmitArguments, overrides: list[str]) -> None:
         job = runs[0]
     else:
         variants = args.array_variants.split(",")
+        if len(set(variants)) < len(variants):
+            raise ConfigError(
+                f"--array-variants is {args.array_variants!r}: name each variant once, as each has "
+                "one folder"
+            )
         base = _base_folder(args, overrides)
+        _check_new(base)
         runs = [
             _plan(args, [*overrides, "--model.variant", name], base / name, directives)
             for name in variants
@@ -151,6 +157,14 @@ def _folder(args: SubmitArguments, overrides: list[str]) -> Path:
     return Path(run.dump_folder).absolute()
 
 
+def _check_new(folder: Path) -> None:
+    if (folder / "job.sbatch").exists():
+        raise ConfigError(
+            f"{folder} is a run that was submitted before: `sbatch {folder}/job.sbatch` goes on "
+            "with it; for a new one choose another --dump_folder"
+        )
+
+
 def _plan(
     args: SubmitArguments, overrides: list[str], folder: Path, directives: Directives
 ) -> _Run:
@@ -164,11 +178,7 @@ def _plan(
             "a run that is submitted goes on from its newest checkpoint: leave checkpoint.enable, "
             "checkpoint.load_only and checkpoint.load_step as they are"
         )
-    if (folder / "job.sbatch").exists():
-        raise ConfigError(
-            f"{folder} is a run that was submitted before: `sbatch {folder}/job.sbatch` goes on "
-            "with it; for a new one choose another --dump_folder"
-        )
+    _check_new(folder)
     if folder.exists():
         check_folder(run)
     script = job_script(

@@ -1,5 +1,8 @@
 """Batches, against rows that plain Python puts together."""
 
+import multiprocessing
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -126,6 +129,22 @@ def test_workers_change_nothing_also_across_a_resume(folder: str) -> None:
     before, state = global_batches(folder, 2, 4, 5, workers=3)
     after, _ = global_batches(folder, 1, 12, 4, state, workers=2)
     assert before + after == expected
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="not on macOS")
+def test_workers_end_when_the_rank_says_so_and_not_by_the_signals_of_others(folder: str) -> None:
+    others = set(multiprocessing.active_children())
+    batches = iter(loader(folder, workers=1))
+    next(batches)
+    (worker,) = set(multiprocessing.active_children()) - others
+    for name in ("-TERM", "-INT"):  # from a process that is not the rank
+        subprocess.run(["kill", name, str(worker.pid)], check=True)
+    for _ in range(20):
+        next(batches)
+    assert worker.is_alive()
+    worker.terminate()
+    worker.join(60)
+    assert worker.exitcode == 0
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ WRONG = {
     "--time 5": "--time 5 is too short: 180 s of it are kept for saving",
     "--after nope": "Slurm refuses the job: Job dependency problem",
     "--array-variants mixit,mixti": "did you mean 'mixit'",
+    "--array-variants mixit,mixit": "--array-variants is 'mixit,mixit': name each variant once",
     "--training.stepz 3": "did you mean 'training.steps'",
     "--checkpoint.load_step 5": "goes on from its newest checkpoint",
     "--device gpu": 'is for GPUs (device = "gpu") and there is none here',
@@ -65,13 +66,14 @@ def test_no_sbatch_on_the_machine(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("variants", [[], ["--array-variants", "standard,mixit"]])
 def test_a_run_is_submitted_once(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture, variants: list[str]
 ) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "job.sbatch").write_text("#!/bin/sh\n")
     with pytest.raises(SystemExit):
-        call(cluster, "submit", MIXIT, "--dump_folder", str(tmp_path / "run"))
+        call(cluster, "submit", MIXIT, "--dump_folder", str(tmp_path / "run"), *variants)
     assert f"`sbatch {tmp_path}/run/job.sbatch` goes on with it" in capsys.readouterr().err
 
 
