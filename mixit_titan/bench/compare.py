@@ -61,6 +61,8 @@ def read_ratios(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
                     "ratio": float(point["standard_to_plain"]["ratio"]),
                     "tokens_per_s": float(point["variants"][0]["tokens_per_s"]),
                 }
+        if any(row["ratio"] <= 0 for row in ratios.values()):
+            raise ValueError("a ratio that is not positive")
     except OSError as error:
         raise ConfigError(f"there is no file {str(path)!r} to compare") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mixit_titan.bench.compare import read_ratios
 from mixit_titan.cli import main
+from mixit_titan.errors import ConfigError
 
 SHAPE = "--width 32 --layers 2 --heads 4 --hidden 64 --vocab 48 --seq-len 16 --batch 2"
 
@@ -80,6 +82,10 @@ def test_compare_exits_with_1_on_a_regression(
         "frozen_mlp": False,
         "standard / plain": False,
     }
+    found["variants"][-1]["ratio"] = 0
+    after.write_text(json.dumps(found))
+    with pytest.raises(ConfigError, match=r"after\.json is no bench\.json"):
+        read_ratios(after)
 
 
 @pytest.mark.parametrize(
