@@ -180,6 +180,18 @@ def test_a_run_is_frozen_and_relaunched_from_its_folder(jobs: Jobs) -> None:
     assert f"--data.tokenizer bytes --training.steps 12 --dump_folder {folder}" in second
 
 
+def test_two_jobs_do_not_run_in_one_folder(jobs: Jobs) -> None:
+    folder = jobs.prepare("shared", ["running 4, until a signal"])
+    jobs.submit("shared")
+    wait_for(lambda: is_running(folder))
+    first = jobs.numbers["shared"]
+    second = jobs.cluster.run("sbatch", "--parsable", str(folder / "job.sbatch")).strip()
+    assert jobs.cluster.wait(second) == "FAILED"
+    assert f"job {first} is still running in {folder}: let it, or stop it first" in log(folder)
+    assert (folder / "job").read_text() == f"{first}\n" and len(jobs.starts("shared")) == 1
+    jobs.cluster.run("scancel", first)
+
+
 def test_an_array_runs_each_variant_in_its_own_folder(jobs: Jobs) -> None:
     for variant in ("standard", "mixit"):
         jobs.prepare(f"array/{variant}", ["stopped 5", "finished 9"])
