@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from mixit_titan.atomic import write_text
-from mixit_titan.bench.compare import compare, comparison_table
+from mixit_titan.bench.compare import compare, comparison_table, only_in
 from mixit_titan.bench.limits import limits, limits_markdown
 from mixit_titan.bench.pictures import draw_point
 from mixit_titan.bench.ranks import run_point_on_ranks
@@ -224,6 +224,10 @@ def _compare(args: BenchArguments, console: Console) -> None:
     console.print(comparison_table(rows, before, after))
     write_text(args.out / "compare.json", json.dumps(rows, indent=2) + "\n")
     console.print(f"wrote {args.out / 'compare.json'}")
+    for one, other in ((before, after), (after, before)):
+        alone = [f"{variant} ({point})" for point, variant in only_in(one, other)]
+        if alone:
+            console.print(f"not compared, only in {one}: {', '.join(alone)}")
     if fallen:
         console.print(f"slower by more than {args.tolerance:g}%: {', '.join(fallen)}")
         sys.exit(1)

@@ -41,6 +41,12 @@ def compare(before: Path, after: Path, tolerance: float) -> tuple[list[dict[str,
     return rows, [f"{row['variant']} ({row['point']})" for row in rows if row["regression"]]
 
 
+def only_in(path: Path, other: Path) -> list[tuple[str, str]]:
+    """Settings and variant of what has no partner in the other file."""
+    there = read_ratios(other)
+    return [key for key in read_ratios(path) if key not in there]
+
+
 def read_ratios(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """(settings, variant) -> its row, of a bench.json of one point or of a scan."""
     try:

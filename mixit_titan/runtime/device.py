@@ -7,6 +7,7 @@ a GPU that torchtitan knows and torch 2.15, none of them changes anything.
 import functools
 import math
 import os
+import re
 import resource
 import sys
 from collections.abc import Callable
@@ -59,11 +60,12 @@ def _set_timeout(timeout: timedelta, group: torch.distributed.ProcessGroup | Non
 
 
 def _known_peak_flops(torchtitan_peak_flops: Callable[[str], float], device_name: str) -> float:
-    """torchtitan takes an A100's peak for a device that it does not know; we take none (NaN)."""
+    """torchtitan takes an A100's peak for a device that it does not know, and for an A1000; we take
+    none (NaN)."""
     if device_name == ProcessMemoryMonitor.device_name:
         return math.nan
     peak = torchtitan_peak_flops(device_name)
-    fallback = peak == 312e12 and "A100" not in device_name
+    fallback = peak == 312e12 and not re.search(r"\bA100\b", device_name)
     return math.nan if fallback else peak
 
 

@@ -45,7 +45,8 @@ def show_status(args: StatusArguments) -> None:
     for folder in folders:
         if not _is_run(folder):
             raise ConfigError(f"{folder} is no folder of a run")
-    statuses = [run_status(folder) for folder in folders]
+    answers = _slurm_answers()
+    statuses = [run_status(folder, answers) for folder in folders]
     columns = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint")
     table = Table(*columns, box=None, pad_edge=False)
     for status in statuses:
@@ -57,10 +58,12 @@ def show_status(args: StatusArguments) -> None:
     for status in statuses:
         if status.said:
             print(f"{status.folder}: {status.said}")
+    if not answers:
+        print("Slurm does not answer: this is what the runs have left in their folders")
 
 
-def run_status(folder: Path) -> Status:
-    state, said = _state(folder)
+def run_status(folder: Path, slurm_answers: bool) -> Status:
+    state, said = _state(folder, slurm_answers)
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
     last = lines[-1] if lines else {}
     where = read_state(folder)
@@ -78,10 +81,10 @@ def run_status(folder: Path) -> Status:
     )
 
 
-def _state(folder: Path) -> tuple[str, str]:
+def _state(folder: Path, slurm_answers: bool) -> tuple[str, str]:
     """Slurm's word for a job that it has; else the run's own last word."""
     job, own = folder / "job", read_state(folder)
-    if job.exists():
+    if job.exists() and slurm_answers:
         queued = _in_queue(job.read_text().strip())
         if queued is not None:
             return queued, ""
@@ -90,6 +93,16 @@ def _state(folder: Path) -> tuple[str, str]:
     if own is None:
         return "-", ""
     return own.word, own.said if own.word == "failed" else ""
+
+
+def _slurm_answers() -> bool:
+    """Also where there is no Slurm, whose runs' own words are all there is."""
+    if shutil.which("scontrol") is None:
+        return True
+    try:  # squeue would wait for minutes
+        return not subprocess.run(["scontrol", "ping"], capture_output=True, timeout=20).returncode
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _in_queue(job: str) -> str | None:

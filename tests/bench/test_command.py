@@ -82,7 +82,13 @@ def test_compare_exits_with_1_on_a_regression(
         "frozen_mlp": False,
         "standard / plain": False,
     }
-    found["variants"][-1]["ratio"] = 0
+    left_out = found["variants"].pop()
+    after.write_text(json.dumps(found))
+    call(monkeypatch, *arguments, str(before), str(after), "--tolerance", "17")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"not compared, only in {before}: {left_out['variant']} (" in printed
+    assert f"only in {after}" not in printed
+    next(row for row in found["variants"] if row["variant"] == "mixit")["ratio"] = 0
     after.write_text(json.dumps(found))
     with pytest.raises(ConfigError, match=r"after\.json is no bench\.json"):
         read_ratios(after)
@@ -103,6 +109,7 @@ def test_compare_exits_with_1_on_a_regression(
         "--rounds 3": "--rounds is 3",
         "--nproc 2 --variants plain": "the plain Llama is for one rank",
         "--limits X9000": "--limits names 'X9000'",
+        "--limits A1000": "--limits names 'A1000'",
         "--compare no.json no.json": "there is no file 'no.json' to compare",
         "--compare BROKEN BROKEN": "is no bench.json",
         "--compare OTHER OTHER": "is no bench.json",
