@@ -73,8 +73,8 @@ def test_forms_agree_with_the_sums(
 
 
 @pytest.mark.parametrize("form", ["stored", "sharded"])
-def test_long_sequences_of_a_batch_are_one_product(form: str) -> None:
-    """Short ones are taken one by one."""
+def test_a_batch_of_long_sequences(form: str) -> None:
+    """They go side by side into one product; the short ones above are taken one by one."""
     spec = matrix_spec(530)
     v, positions = values(2, 530, torch.float32), np.tile(np.arange(530), (2, 1))
     out = causal_mix(v, form, spec, state(form, spec))
