@@ -47,7 +47,7 @@ def _sample(documents: Iterable[Document]) -> Iterator[str]:
     size = 0
     for split, text in documents:
         if split == "train":
-            yield text
+            yield text.decode()
             size += len(text)
         if size >= _SAMPLE:
             return

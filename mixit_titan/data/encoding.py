@@ -18,7 +18,7 @@ from mixit_titan.data.splits import Document
 from mixit_titan.data.tokenizers import RankTokenizer
 from mixit_titan.errors import ConfigError
 
-_BATCH = 2**18  # characters that a worker gets at once
+_BATCH = 2**18  # bytes that a worker gets at once
 _QUEUED = 2  # batches that a worker has: one at work, one to go on with
 _AHEAD = 4  # batches a worker that may be under way while the first of them is not done
 
@@ -51,12 +51,12 @@ class Encoder:
             tokenizer.tokenizer.encode_special_tokens = True
 
     def encode(self, documents: list[Document]) -> EncodedBatch:
-        parts = [self.ids(document.text) for document in documents]
+        parts = [self.ids(document.text.decode()) for document in documents]
         lengths = np.array([len(part) + 1 for part in parts])
         tokens = np.full(lengths.sum(), self.tokenizer.eos_id, dtype=self.dtype)
         for part, end in zip(parts, np.cumsum(lengths), strict=True):
             tokens[end - 1 - len(part) : end - 1] = part
-        sizes = np.array([len(document.text.encode()) for document in documents])
+        sizes = np.array([len(document.text) for document in documents])
         return EncodedBatch([document.split for document in documents], tokens, lengths, sizes)
 
     def ids(self, text: str) -> Sequence[int] | np.ndarray:

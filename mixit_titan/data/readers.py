@@ -1,5 +1,8 @@
 """Files as texts: .jsonl (also .gz and .zst) and .parquet by records, other files in pieces.
 
+A text stays what it is in most files, bytes, which are checked to be UTF-8: whoever reads for
+several processes has no time to decode it.
+
 Nothing is held whole: a text file of any size, also one without a newline, goes through in pieces.
 """
 
@@ -25,7 +28,7 @@ def has_records(name: str) -> bool:
     return name.endswith(RECORDS)
 
 
-def read_records(file: Path, text_key: str) -> Iterator[str]:
+def read_records(file: Path, text_key: str) -> Iterator[bytes]:
     """The texts of the records of a .jsonl or .parquet file."""
     reader = _parquet if file.suffix == ".parquet" else _jsonl
     try:
@@ -38,7 +41,7 @@ def read_records(file: Path, text_key: str) -> Iterator[str]:
         ) from None
 
 
-def read_pieces(file: Path, start: int = 0, stop: int | None = None) -> Iterator[str]:
+def read_pieces(file: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     """The text between two bytes of a file. A piece ends at an empty line, else at a line's end,
     else before a space, else between two characters; joined, the pieces are the text."""
     try:
@@ -52,7 +55,8 @@ def read_pieces(file: Path, start: int = 0, stop: int | None = None) -> Iterator
                 rest += block
                 end = _end_of_piece(rest) if left else len(rest)
                 if end:
-                    yield _decode(rest[:end], file, offset)
+                    _decode(rest[:end], file, offset)
+                    yield rest[:end]
                 offset, rest = offset + end, rest[end:]
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
@@ -84,14 +88,14 @@ def _decode(text: bytes, file: Path, offset: int) -> str:
         ) from None
 
 
-def _jsonl(file: Path, text_key: str) -> Iterator[str]:
+def _jsonl(file: Path, text_key: str) -> Iterator[bytes]:
     offset = 0
     with _open_lines(file) as stream:
         for number, line in enumerate(stream, 1):
             text, offset = _decode(line, file, offset), offset + len(line)
             if text.strip():
                 where = f"{file}, line {number:,}"
-                yield _checked(_field(text, text_key, where), text_key, where)
+                yield _encode(_field(text, text_key, where), text_key, where)
 
 
 def _open_lines(file: Path) -> BinaryIO:
@@ -114,30 +118,44 @@ def _field(line: str, text_key: str, where: str) -> Any:
     return record[text_key]
 
 
-def _parquet(file: Path, text_key: str) -> Iterator[str]:
+def _encode(text: Any, text_key: str, where: str) -> bytes:
+    if not isinstance(text, str):
+        raise _no_text(text, text_key, where)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{where}: {text_key!r} has half of a surrogate pair in it") from None
+
+
+def _parquet(file: Path, text_key: str) -> Iterator[bytes]:
     with pq.ParquetFile(file) as table:
         if text_key not in table.schema_arrow.names:
             raise _absent(str(file), text_key, table.schema_arrow.names)
         row = 0
-        for batch in table.iter_batches(batch_size=1024, columns=[text_key]):
-            for value in batch.column(0):
-                row += 1
-                where = f"{file}, row {row:,}"
-                try:
-                    text = value.as_py()
-                except UnicodeDecodeError as error:
-                    raise ConfigError(f"{where} is not UTF-8 text ({error})") from None
-                yield _checked(text, text_key, where)
+        for batch in table.iter_batches(batch_size=128, columns=[text_key], use_threads=False):
+            column = batch.column(0)
+            _check_column(column, text_key, file, row)
+            for value in column:
+                yield value.as_buffer().to_pybytes()
+            row += len(column)
 
 
-def _checked(text: Any, text_key: str, where: str) -> str:
-    if not isinstance(text, str):
-        raise ConfigError(f"{where}: {text_key!r} is {text!r:.40}, which is no text")
+def _check_column(column: pa.Array, text_key: str, file: Path, row: int) -> None:
+    """Raise unless all are texts in UTF-8."""
+    strings = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"{where}: {text_key!r} has half of a surrogate pair in it") from None
-    return text
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise ConfigError(
+            f"{file}, rows {row + 1:,} to {row + len(column):,}: not all is UTF-8 text ({error})"
+        ) from None
+    for number, value in enumerate(column if not strings or column.null_count else (), row + 1):
+        if not strings or not value.is_valid:
+            raise _no_text(value.as_py(), text_key, f"{file}, row {number:,}")
+
+
+def _no_text(value: Any, text_key: str, where: str) -> ConfigError:
+    return ConfigError(f"{where}: {text_key!r} is {value!r:.40}, which is no text")
 
 
 def _absent(where: str, text_key: str, keys: list[str]) -> ConfigError:

@@ -70,7 +70,7 @@ class Corpus:
             return self._parts()
         return self._folder()
 
-    def _texts(self, name: str) -> Iterator[str]:
+    def _texts(self, name: str) -> Iterator[bytes]:
         file = self.files.path(name)
         return read_records(file, self.text_key) if has_records(name) else read_pieces(file)
 

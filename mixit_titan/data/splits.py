@@ -16,11 +16,12 @@ _FEW = 256  # texts that are looked at before the first one is assigned
 
 class Document(NamedTuple):
     split: str
-    text: str
+    text: bytes
+    """In UTF-8."""
 
 
 def by_count(
-    texts: Iterator[str], *, train: int, validation: int, source: str
+    texts: Iterator[bytes], *, train: int, validation: int, source: str
 ) -> Iterator[Document]:
     """The first ones are for training, those that follow for validation."""
     count = 0
@@ -33,7 +34,7 @@ def by_count(
         )
 
 
-def by_text(texts: Iterable[str]) -> Iterator[Document]:
+def by_text(texts: Iterable[bytes]) -> Iterator[Document]:
     """The hash of a text decides, so that one that occurs twice is in one split only."""
     following = iter(texts)
     first = list(islice(following, _FEW))
@@ -48,7 +49,9 @@ def held_out(names: Iterable[str]) -> set[str]:
     """The validation files of a folder: those whose name hashes low, and one at least. Files that
     are added later do not change the split of the others."""
     names = list(names)
-    return {name for name in names if _score(name) < _LOW} or set(sorted(names, key=_score)[:1])
+    scores = {name: _score(name.encode()) for name in names}
+    low = {name for name in names if scores[name] < _LOW}
+    return low or set(sorted(names, key=scores.__getitem__)[:1])
 
 
 def last_part(file: Path) -> int:
@@ -67,5 +70,5 @@ def last_part(file: Path) -> int:
     return start - before + before_character(block, min(before, len(block) - 1)) if block else 0
 
 
-def _score(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+def _score(text: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")

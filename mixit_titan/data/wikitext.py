@@ -8,42 +8,42 @@ from pathlib import Path
 
 from mixit_titan.data.readers import PIECE, has_records, read_pieces, read_records
 
-_TITLE = re.compile(r" = (?!= ).*(?<! =) = \n")
+_TITLE = re.compile(rb" = (?!= ).*(?<! =) = \n")
 
 
-def read_articles(files: Iterable[Path], text_key: str) -> Iterator[str]:
+def read_articles(files: Iterable[Path], text_key: str) -> Iterator[bytes]:
     """The articles of one split: of text files, or of the hub's tables with a line a row."""
     return articles(chain.from_iterable(_lines(file, text_key) for file in files))
 
 
-def articles(lines: Iterable[str]) -> Iterator[str]:
+def articles(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Joined, the articles are the lines. An article begins at a title: ` = Title = ` between two
     empty lines, because tables have lines of that form too."""
     article, size = [], 0
-    line, following = "", iter(lines)
-    for after in chain(following, [""]):
+    line, following = b"", iter(lines)
+    for after in chain(following, [b""]):
         title = _TITLE.fullmatch(line) and not after.strip()
         if (title and article and _blank(article[-1]) and not all(map(_blank, article))) or (
             size > 4 * PIECE  # no article is that long
         ):
-            yield "".join(article)
+            yield b"".join(article)
             article, size = [], 0
         article.append(line)
         size += len(line)
         line = after
     if size:
-        yield "".join(article)
+        yield b"".join(article)
 
 
-def _blank(line: str) -> bool:
+def _blank(line: bytes) -> bool:
     return not line.strip()
 
 
-def _lines(file: Path, text_key: str) -> Iterator[str]:
+def _lines(file: Path, text_key: str) -> Iterator[bytes]:
     if not has_records(file.name):
         for piece in read_pieces(file):
-            yield from io.StringIO(piece, newline="\n")
+            yield from io.BytesIO(piece)
         return
     for row in read_records(file, text_key):
         # The hub's tables have "" where the text has an empty line.
-        yield row if row.endswith("\n") else (row or " ") + "\n"
+        yield row if row.endswith(b"\n") else (row or b" ") + b"\n"

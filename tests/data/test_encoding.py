@@ -48,7 +48,7 @@ def test_no_more_texts_are_held_than_are_at_work(
         nonlocal taken
         for n in range(200):
             taken += 1
-            yield Document("train", f"text {n}")
+            yield Document("train", b"text %d" % n)
 
     encoder = Encoder(ByteTokenizer(), np.dtype("<u2"))
     given = []

@@ -29,7 +29,8 @@ def test_shards_hold_every_document_once(corpus: str, tmp_path: Path) -> None:
     manifest = prepare(find_corpus(corpus), "bytes", tmp_path / "out", workers=2, shard_tokens=1000)
     found = {split: texts(tmp_path / "out", split, ByteTokenizer()) for split in manifest.splits}
     order = {
-        split: [t for s, t in find_corpus(corpus).documents() if s == split] for split in found
+        split: [t.decode() for s, t in find_corpus(corpus).documents() if s == split]
+        for split in found
     }
     assert found == order and sorted(found["train"] + found["validation"]) == sorted(MADE)
     for name, split in manifest.splits.items():

@@ -51,7 +51,7 @@ def test_a_worker_that_dies_is_one_sentence(
     parent, encode = os.getpid(), encoding.Encoder.encode
 
     def dying(self: encoding.Encoder, batch: list) -> encoding.EncodedBatch:
-        if os.getpid() != parent and any(text == MADE[150] for _, text in batch):
+        if os.getpid() != parent and any(text == MADE[150].encode() for _, text in batch):
             os._exit(9)
         return encode(self, batch)
 

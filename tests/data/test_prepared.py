@@ -93,7 +93,7 @@ def test_a_trained_tokenizer_knows_its_corpus_and_every_byte(tmp_path: Path) -> 
     ids = documents(tmp_path / "out", "train")
     assert all(tokenizer.eos_id not in document for document in ids)
     found = texts(tmp_path / "out", "train", tokenizer)
-    assert found == [text for split, text in corpus.documents() if split == "train"]
+    assert found == [text.decode() for split, text in corpus.documents() if split == "train"]
 
 
 def test_training_a_tokenizer_again_gives_the_same(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_tokenizer_that_cuts_and_pads_texts_does_not_here(tmp_path: Path) -> N
 
 
 def test_another_end_of_text_is_another_tokenizer(tmp_path: Path) -> None:
-    train_tokenizer([Document("train", TEXT)], 300, tmp_path)
+    train_tokenizer([Document("train", TEXT.encode())], 300, tmp_path)
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     tokenizer.add_special_tokens(["<|turn|>"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))

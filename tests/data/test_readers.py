@@ -33,7 +33,8 @@ NAMES = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_records_give_their_texts(tmp_path: Path, name: str) -> None:
-    assert list(read_records(write(tmp_path / name), "text")) == TEXTS
+    texts = read_records(write(tmp_path / name), "text")
+    assert [text.decode() for text in texts] == TEXTS
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,6 +43,22 @@ def test_an_absent_key_names_those_that_are_there(tmp_path: Path, name: str) -> 
         list(read_records(write(tmp_path / name), "body"))
     with pytest.raises(ConfigError, match="'n' is 1, which is no text"):
         list(read_records(write(tmp_path / name), "n"))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array(["a"] * 200 + [None]), "row 201: 'text' is None, which is no text"),
+        (
+            pa.array([b"a"] * 200 + [b"\xff"]).view(pa.string()),
+            r"rows 129 to 201: not all is UTF-8 text",
+        ),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, column: pa.Array, message: str) -> None:
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match=message):
+        list(read_records(tmp_path / "a.parquet", "text"))
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
@@ -88,11 +105,13 @@ def test_joined_pieces_are_the_text(
     file = tmp_path / "a.txt"
     file.write_bytes(text.encode())
     pieces = list(read_pieces(file))
-    assert "".join(pieces) == text
-    assert max(len(p.encode()) for p in pieces) <= piece
-    assert min(len(p.encode()) for p in pieces[:-1]) >= piece // 2 - 3
+    assert b"".join(pieces).decode() == text
+    assert max(map(len, pieces)) <= piece
+    assert min(map(len, pieces[:-1])) >= piece // 2 - 3
+    assert all(p.decode() for p in pieces)  # no character is cut
     start = len(text[:20].encode())
-    assert "".join(read_pieces(file, start, len(text.encode()))) == text[20:]
+    rest = read_pieces(file, start, len(text.encode()))
+    assert b"".join(rest).decode() == text[20:]
 
 
 def test_pieces_end_where_a_reader_would_pause(
@@ -106,7 +125,7 @@ def test_pieces_end_where_a_reader_would_pause(
         "abcdefghijklmno": ["abcdefghijk", "lmno"],
     }.items():
         (tmp_path / "a.txt").write_text(text)
-        assert list(read_pieces(tmp_path / "a.txt")) == pieces
+        assert [p.decode() for p in read_pieces(tmp_path / "a.txt")] == pieces
 
 
 def test_invalid_utf8_names_the_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,10 +143,11 @@ WIKI = [
     *(" A table : \n", " = Played , W = \n", " Won \n", " \n", " \n"),
     *(" = Second = \n", " \n", " = = = Deep = = = \n", " \n", " The end . \n", " \n"),
 ]
+LINES_OF_WIKI = [line.encode() for line in WIKI]
 
 
 def test_articles_begin_at_titles() -> None:
-    found = list(articles(WIKI))
+    found = [a.decode() for a in articles(LINES_OF_WIKI)]
     assert [a.split("\n")[0 if n else 1] for n, a in enumerate(found)] == [
         " = First = ",
         " = Second = ",
@@ -142,5 +162,7 @@ def test_the_hubs_table_gives_the_articles_of_the_text(tmp_path: Path) -> None:
     for n, part in enumerate([rows[:half], rows[half:]]):
         pq.write_table(pa.table({"text": part}), tmp_path / f"train-{n}.parquet")
     tables = [tmp_path / "train-0.parquet", tmp_path / "train-1.parquet"]
-    assert list(read_articles(tables, "text")) == list(articles(WIKI))
-    assert list(read_articles([tmp_path / "wiki.train.raw"], "text")) == list(articles(WIKI))
+    assert list(read_articles(tables, "text")) == list(articles(LINES_OF_WIKI))
+    assert list(read_articles([tmp_path / "wiki.train.raw"], "text")) == list(
+        articles(LINES_OF_WIKI)
+    )

@@ -21,7 +21,7 @@ from tests.data.tokens import stories, write_jsonl
 def splits(corpus: Corpus) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for split, text in corpus.documents():
-        found.setdefault(split, []).append(text)
+        found.setdefault(split, []).append(text.decode())
     return found
 
 

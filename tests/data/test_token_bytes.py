@@ -31,7 +31,7 @@ def tokenizer_name(kind: str, folder: Path) -> str:
         write_ranks(folder / "some.tiktoken", 5000)
         return str(folder / "some.tiktoken")
     if kind == "trained":
-        train_tokenizer([Document("train", TEXT)], 300, folder / "trained")
+        train_tokenizer([Document("train", TEXT.encode())], 300, folder / "trained")
         return str(folder / "trained")
     return kind
 
