@@ -189,11 +189,11 @@ def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> tuple[Ti
     wall time: below the number of threads, the machine was not ours alone."""
     times: Times = {name: [] for name in calls}
     repeats = {name: 1 + int(BURST / _seconds(call)) for name, call in calls.items()}
-    names = list(calls)
+    generator = random.Random(0)
     wall = cpu = 0.0
     for turn in range(WARM_UP + rounds):
-        first = turn % len(names)  # so that none always follows the same one
-        for name in names[first:] + names[:first]:
+        # In another order each time: what came before has left its data in the cache.
+        for name in generator.sample(list(calls), len(calls)):
             start_cpu = time.process_time()
             seconds = _seconds(calls[name], repeats[name])
             if turn >= WARM_UP:
