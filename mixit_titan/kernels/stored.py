@@ -26,9 +26,10 @@ from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 
 # Rows of a strip. Small ones waste less on the diagonal. A GPU needs more work for each launch.
 _STRIP = {"cpu": 128, "cuda": 512}
-# Up to this length a CPU takes the sequences of a batch one by one: each is read where it is, and
-# to copy them side by side would cost more than the wider product saves.
-_ONE_BY_ONE = 256
+# At these lengths a CPU takes the sequences of a batch one by one: each is read where it is, and to
+# copy them side by side would cost more than the wider product saves. A shorter one is less work
+# than the call.
+_ONE_BY_ONE = range(65, 257)
 
 
 def identity_apart(spec: MatrixSpec, dtype: torch.dtype) -> bool:
@@ -162,7 +163,7 @@ def _mix(
 ) -> None:
     """One product into `out`."""
     batch, length, heads, width = v_BLNH.shape
-    one_by_one = v_BLNH.device.type == "cpu" and length <= _ONE_BY_ONE
+    one_by_one = v_BLNH.device.type == "cpu" and length in _ONE_BY_ONE
     if one_by_one:
         v_GNLC = v_BLNH.transpose(1, 2)
     else:
