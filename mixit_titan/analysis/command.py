@@ -94,7 +94,7 @@ def _attention(
         [subject.token_name(token) for token in tokens_1L[0].tolist()],
         targets(tokens_1L[0].tolist(), asked)["induction"],
         title=f"{subject.title}, {what}",
-        signed=subject.model.config.variant.mixer == "mixing",
+        mixing=subject.model.config.variant.mixer == "mixing",
         path=path,
     )
     title = f"{subject.title}: heads by where they look, mean over {subject.sequences.described}"

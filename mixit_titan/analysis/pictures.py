@@ -22,7 +22,10 @@ def draw_covariance(found: dict[str, Any], *, title: str, path: Path) -> None:
         _own_points(axes, found["rows"], key)
         axes.set_ylabel(f"mean {key} of two tokens")
         _depth_axis(axes, sorted({row["layers"] for row in found["rows"]}))
-    figure.axes[0].set_yscale("symlog", linthresh=1e-4)
+    if min(row["covariance"] for row in found["rows"]) > 0:
+        figure.axes[0].set_yscale("log")
+    else:
+        figure.axes[0].set_yscale("symlog", linthresh=1e-4)
     figure.axes[1].legend(fontsize=8)
     figure.suptitle(f"Do tokens become alike with depth? {title}", fontsize=11)
     save_figure(figure, path)
@@ -46,8 +49,10 @@ def _own_points(axes: Axes, rows: list[dict[str, Any]], key: str) -> None:
     color = COLORS.get(own["variant"], _OTHER)
     places, values = [own["layers"]] * 2, [start[key], own[key]]
     axes.plot(places, values, ":", color=color)
-    axes.plot(places[:1], values[:1], "o", mfc="white", mew=2, ms=9, color=color)
-    axes.plot(places[1:], values[1:], "*", ms=15, color=color, label=f"{own['variant']}, trained")
+    name = own["variant"]
+    begun = {"mfc": "white", "mew": 2, "ms": 9, "label": f"{name} of this run at its start"}
+    axes.plot(places[:1], values[:1], "o", color=color, **begun)
+    axes.plot(places[1:], values[1:], "*", ms=15, color=color, label=f"{name}, trained")
 
 
 def draw_subspace(found: dict[str, Any], *, variant: str, title: str, path: Path) -> None:
@@ -86,7 +91,7 @@ def draw_spectrum(found: dict[str, Any], *, variant: str, title: str, path: Path
         rows = [row for row in found["rows"] if row["kind"] == kind]
         style = {"color": _KINDS.get(kind) or COLORS.get(variant, _OTHER)}
         depths, ranks = [row["layers"] for row in rows], [row["effective_rank"] for row in rows]
-        label = _LABELS.get(kind, title)
+        label = _LABELS.get(kind, f"{title}, trained")
         left.plot(depths, ranks, "o-" if kind in _KINDS else "*-", label=label, **style)
         for n, row in enumerate(rows):
             values = row["singular_values"]
@@ -95,13 +100,15 @@ def draw_spectrum(found: dict[str, Any], *, variant: str, title: str, path: Path
             right.plot(range(1, len(ratios) + 1), ratios, alpha=faint, **style)
     left.set_yscale("log")
     left.set_ylabel(f"effective rank (of {found['length']})")
+    left.set_title("effective rank of the product", fontsize=9)
     left.legend(fontsize=8)
     _depth_axis(left, sorted({row["layers"] for row in found["rows"]}))
     right.set_yscale("log")
     right.set_ylim(1e-8, 2)
     right.set_xlabel("number of the singular value")
     right.set_ylabel("singular value / largest")
-    right.set_title("darker: more layers", fontsize=9)
+    right.xaxis.get_major_locator().set_params(integer=True)
+    right.set_title("singular values of the product; darker: more layers", fontsize=9)
     right.grid(alpha=0.3)
     figure.suptitle(
         "What is left of a sequence after the mixing of many layers in a row", fontsize=11
