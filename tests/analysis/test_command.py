@@ -1,6 +1,7 @@
 """`mixit-titan analyze` as a user types it."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,8 @@ def test_the_text_that_is_read(
     config = json.loads((moved / "config.json").read_text())
     config["dataloader"]["dataset_path"] = "/nowhere"
     (moved / "config.json").write_text(json.dumps(config))
-    call(monkeypatch, "subspace", moved, "--sequences", "3")
+    with caplog.at_level(logging.WARNING):
+        call(monkeypatch, "subspace", moved, "--sequences", "3")
     found = json.loads((moved / "analysis" / "subspace.json").read_text())
     assert found["sequences"] == "3 sequences of 32 tokens of the standard library"
     assert "the standard library is read instead" in caplog.text
