@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from mixit_titan.analysis.subject import load_subject
 from mixit_titan.cli import main
 from tests.runtime.conftest import Runs
 
@@ -200,3 +202,20 @@ def test_a_mistake_is_one_sentence(
     output = capsys.readouterr()
     assert MISTAKES[line] in output.err and output.err.count("\n") == 1
     assert not output.out
+
+
+def test_the_start_of_a_training_run_is_its_own(runs: Runs, tmp_path: Path) -> None:
+    """The layers of a `random` model are where they began; so is what is built to be its start."""
+    run = shutil.copytree(runs.folder("random"), tmp_path / "run")
+    subject = load_subject(run, text=None, count=1)
+    start = dict(subject.own_start().named_parameters())
+    trained = dict(subject.model.named_parameters())
+    assert list(start) == list(trained)
+    for name, param in trained.items():
+        assert param.equal(start[name]) == (name != "tok_embeddings.weight"), name
+    config = json.loads((run / "config.json").read_text())
+    config["model_spec"]["model"]["shape"]["init_std"] = 0.04
+    (run / "config.json").write_text(json.dumps(config))
+    wider = load_subject(run, text=None, count=1).own_start()
+    name = "layers.1.attention.wo.weight"
+    torch.testing.assert_close(wider.get_parameter(name), 2 * trained[name])
