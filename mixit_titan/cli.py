@@ -221,7 +221,7 @@ def _usage() -> str:
         "  bench               throughput of the variants, and how far each is from its limit\n"
         "  generate RUN_DIR    text from a trained model\n"
         "  export RUN_DIR      a trained model as a Hugging Face folder\n"
-        "  analyze KIND RUN_DIR  look into a trained model: attention, covariance, ...\n\n"
+        "  analyze KIND RUN    look into a trained model: attention, covariance, ...\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 
