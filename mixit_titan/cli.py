@@ -185,6 +185,12 @@ def export(arguments: list[str]) -> None:
     run_export(tyro.cli(ExportArguments, prog="mixit-titan export", args=arguments))
 
 
+def analyze(arguments: list[str]) -> None:
+    from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
+
+    run_analyze(tyro.cli(AnalyzeArguments, prog="mixit-titan analyze", args=arguments))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
@@ -197,6 +203,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "bench": bench,
     "generate": generate,
     "export": export,
+    "analyze": analyze,
 }
 
 
@@ -213,7 +220,8 @@ def _usage() -> str:
         "  sweep TASK          a grid of settings, variants and seeds on one task\n"
         "  bench               throughput of the variants, and how far each is from its limit\n"
         "  generate RUN_DIR    text from a trained model\n"
-        "  export RUN_DIR      a trained model as a Hugging Face folder\n\n"
+        "  export RUN_DIR      a trained model as a Hugging Face folder\n"
+        "  analyze KIND RUN    look into a trained model: attention, covariance, ...\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 
