@@ -185,6 +185,12 @@ def export(arguments: list[str]) -> None:
     run_export(tyro.cli(ExportArguments, prog="mixit-titan export", args=arguments))
 
 
+def reproduce(arguments: list[str]) -> None:
+    from mixit_titan.reproduction.command import ReproduceArguments, run_reproduce
+
+    run_reproduce(tyro.cli(ReproduceArguments, prog="mixit-titan reproduce", args=arguments))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
@@ -197,6 +203,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "bench": bench,
     "generate": generate,
     "export": export,
+    "reproduce": reproduce,
 }
 
 
@@ -213,7 +220,8 @@ def _usage() -> str:
         "  sweep TASK          a grid of settings, variants and seeds on one task\n"
         "  bench               throughput of the variants, and how far each is from its limit\n"
         "  generate RUN_DIR    text from a trained model\n"
-        "  export RUN_DIR      a trained model as a Hugging Face folder\n\n"
+        "  export RUN_DIR      a trained model as a Hugging Face folder\n"
+        "  reproduce           the paper's tables and figures again, beside the paper's\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 
