@@ -11,7 +11,8 @@ from mixit_titan.reproduction.units import Unit
 Figures = Mapping[str, Mapping[str, float | None]]
 """Row -> column -> value; None: it is to be measured, and is not there yet."""
 
-VERDICTS = {True: "holds", False: "does not hold", None: "not run"}
+NOT_RUN = "not run"
+VERDICTS = {True: "holds", False: "does not hold", None: NOT_RUN}
 
 
 class Missing(Exception):
@@ -32,7 +33,7 @@ class Claim:
         try:
             holds, found = self.decide(ours)
         except Missing:
-            holds, found = None, "not run"
+            holds, found = None, NOT_RUN
         shown = self.in_paper or self.decide(paper)[1]
         return {"id": self.id, "says": self.says, "holds": holds, "paper": shown, "ours": found}
 

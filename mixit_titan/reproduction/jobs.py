@@ -24,7 +24,7 @@ from mixit_titan.tasks.sweep import is_finished
 
 Result = dict[str, Any]
 
-_SETTINGS = ("layers", "width", "heads", "lr", "batch", "steps", "train")
+_SETTINGS = ("layers", "width", "heads", "lr", "batch", "steps")
 """Of a task's run, beside its difficulty: what the report says."""
 
 
@@ -106,7 +106,7 @@ def _task(plan: Plan, task: str, variant: str, options: dict[str, Any]) -> Job:
         name=" ".join([task, variant, *(f"{key} {value}" for key, value in options.items())]),
         read=_task_result,
         settings={
-            key: described[key] for key in ("task", *dataclasses.asdict(run.task), *_SETTINGS)
+            key: described[key] for key in ("task", *field_names(type(run.task)), *_SETTINGS)
         },
         mend=is_finished,
     )

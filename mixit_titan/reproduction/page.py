@@ -5,7 +5,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.reproduction.claims import VERDICTS
+from mixit_titan.plotting import COLORS
+from mixit_titan.reproduction.claims import NOT_RUN, VERDICTS
 
 _MARKS = {True: "✓", False: "✗", None: "&ndash;"}
 _CLASSES = {True: "yes", False: "no", None: "none"}
@@ -54,6 +55,8 @@ th, td { padding: .45rem .7rem; text-align: right; border-bottom: 1px solid var(
 th:first-child { text-align: left; }
 thead th { color: var(--soft); font-weight: 600; font-size: .85rem; }
 td b { display: block; font-weight: 600; }
+td i { display: block; color: var(--soft); font-style: normal; }
+.dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }
 td small { color: var(--soft); }
 figure { margin: 0 0 1rem; }
 img { display: block; max-width: 100%; height: auto; margin: 0 auto; background: #fff;
@@ -138,7 +141,7 @@ def _table(entry: dict[str, Any]) -> str:
     body = []
     for row in entry["rows"]:
         cells = "".join(f"<td>{_cell(text)}</td>" for text in row["text"])
-        body.append(f'<tr><th scope="row">{escape(row["name"])}</th>{cells}</tr>')
+        body.append(f'<tr><th scope="row">{_name(row["name"])}</th>{cells}</tr>')
     label = escape(f"{entry['title']}: figures")
     return (
         f'<div class="box" role="region" tabindex="0" aria-label="{label}"><table><thead><tr>'
@@ -147,8 +150,16 @@ def _table(entry: dict[str, Any]) -> str:
     )
 
 
+def _name(row: str) -> str:
+    """With the colour that a variant has in all pictures."""
+    dot = f'<span class="dot" style="background: {COLORS[row]}"></span>' if row in COLORS else ""
+    return dot + escape(row)
+
+
 def _cell(text: dict[str, str]) -> str:
-    ours = f"<b>{escape(text['ours']) or '&ndash;'}</b>" if text["ours"] or text["paper"] else ""
+    """`text` of a row in report.json."""
+    measured = text["ours"] not in ("", NOT_RUN)
+    ours = f"<b>{escape(text['ours'])}</b>" if measured else f"<i>{text['ours'] or '&ndash;'}</i>"
     return ours + (f"<small>paper {escape(text['paper'])}</small>" if text["paper"] else "")
 
 

@@ -19,7 +19,7 @@ def draw_bars(shown: Shown, path: Path) -> str:
     exhibit = shown.exhibit
     unit = exhibit.unit(shown.columns[0])
     columns = [column for column in shown.columns if exhibit.unit(column) is unit]
-    figure = Figure(figsize=(7.5, 3.8))
+    figure = Figure(figsize=(6.4, 3.4))
     axes = figure.subplots()
     width = 0.8 / len(shown.rows)
     for n, row in enumerate(shown.rows):
@@ -44,7 +44,7 @@ def draw_lines(shown: Shown, path: Path) -> str:
     """A line for each row over the columns, which are numbers; dashed: the paper's."""
     exhibit = shown.exhibit
     unit = exhibit.unit(shown.columns[0])
-    figure = Figure(figsize=(7.5, 3.8))
+    figure = Figure(figsize=(6.4, 3.4))
     axes = figure.subplots()
     for n, row in enumerate(shown.rows):
         color = _color(n, row)

@@ -7,7 +7,7 @@ from typing import Any
 
 from mixit_titan.atomic import write_text
 from mixit_titan.bench.environment import environment
-from mixit_titan.reproduction.claims import VERDICTS
+from mixit_titan.reproduction.claims import NOT_RUN, VERDICTS
 from mixit_titan.reproduction.exhibit import Cells, Exhibit, Shown, jobs_of, measure
 from mixit_titan.reproduction.jobs import Job, Plan
 from mixit_titan.reproduction.page import html_page
@@ -62,7 +62,7 @@ def _rows(shown: Shown) -> list[dict[str, Any]]:
             paper = shown.exhibit.paper.get(row, {}).get(column)
             ours = shown.ours.get(row, {}).get(column)
             asked = column in shown.ours.get(row, {})
-            text = "not run" if asked else ""
+            text = NOT_RUN if asked else ""
             if ours is not None:
                 text = unit.show(ours.mean) + (f" ± {unit.show(ours.std)}" if ours.std else "")
             entry["paper"].append(paper)

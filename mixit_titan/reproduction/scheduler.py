@@ -21,7 +21,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mixit_titan.atomic import write_text
 from mixit_titan.reproduction.jobs import Job
 
-_PRELOADED = ["mixit_titan.tasks.command", "mixit_titan.runtime.train"]
+# The last is imported by the first step of any optimizer, which takes a second or two.
+_PRELOADED = ["mixit_titan.tasks.command", "mixit_titan.runtime.train", "torch._dynamo"]
 
 
 @dataclass
