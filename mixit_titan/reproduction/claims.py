@@ -125,7 +125,7 @@ def changes(id: str, row: str, by: float, over: str, unit: Unit, *, in_paper: st
         values = along(figures, row)
         first, *_, last = values.values()
         compare = operator.ge if by > 0 else operator.le
-        return compare(last - first, by), _list(values.items(), unit, row)
+        return compare(last - first, by), _over(values, unit, row)
 
     how = f"{'rises' if by > 0 else 'falls'} by {unit.gap(abs(by))} or more"
     return Claim(id, f"{row} {how} over the {over}", decide, in_paper or None)
@@ -142,7 +142,7 @@ def stays(
             values = along(figures, row)
             first = next(iter(values.values()))
             right &= first - min(values.values()) <= within
-            shown.append(_list(values.items(), unit, row))
+            shown.append(_over(values, unit, row))
         return right, "; ".join(shown)
 
     says = f"{_names(rows)} never more than {unit.gap(within)} below the start, over the {over}"
@@ -171,7 +171,7 @@ def _growth(
     def decide(figures: Figures) -> tuple[bool, str]:
         values = along(figures, row)
         first, *_, last = values.values()
-        return compare(last, factor * first), _list(values.items(), unit, row)
+        return compare(last, factor * first), _over(values, unit, row)
 
     return Claim(id, f"{row} {how} {factor:g} times over the {over}", decide)
 
@@ -183,7 +183,7 @@ def below(id: str, low: str, high: str, over: str, unit: Unit) -> Claim:
         lows, highs = along(figures, low), along(figures, high)
         if lows.keys() != highs.keys():
             raise Missing
-        shown = f"{_list(lows.items(), unit, low)}; {_list(highs.items(), unit, high)}"
+        shown = f"{_over(lows, unit, low)}; {_over(highs, unit, high)}"
         return all(lows[column] < highs[column] for column in lows), shown
 
     return Claim(id, f"{low} is below {high} at every {over}", decide)
@@ -198,7 +198,7 @@ def falls_first(
         lows, highs = along(figures, low), along(figures, high)
         if lows.keys() != highs.keys():
             raise Missing
-        shown = f"{_list(lows.items(), unit, low)}; {_list(highs.items(), unit, high)}"
+        shown = f"{_over(lows, unit, low)}; {_over(highs, unit, high)}"
         a, b = list(lows.values()), list(highs.values())
         fallen = next((n for n, at in enumerate(a) if a[0] - at >= by), None)
         if fallen is None:
@@ -213,6 +213,10 @@ def falls_first(
 def _list(values: Iterable[tuple[str, float]], unit: Unit, name: str = "") -> str:
     text = ", ".join(f"{key} {unit.show(number)}" for key, number in values)
     return f"{name}: {text}" if name else text
+
+
+def _over(values: Mapping[str, float], unit: Unit, row: str) -> str:
+    return f"{row}: " + ", ".join(f"{unit.show(number)} at {at}" for at, number in values.items())
 
 
 def _names(rows: tuple[str, ...]) -> str:

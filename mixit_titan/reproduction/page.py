@@ -57,14 +57,14 @@ thead th { color: var(--soft); font-weight: 600; font-size: .85rem; }
 td b { display: block; font-weight: 600; }
 td i { display: block; color: var(--soft); font-style: normal; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }
-td small { color: var(--soft); }
+td small { display: block; color: var(--soft); }
 figure { margin: 0 0 1rem; }
-img { display: block; max-width: 100%; height: auto; margin: 0 auto; background: #fff;
+img { display: block; width: 42rem; max-width: 100%; height: auto; margin: 0 auto; background: #fff;
   border-radius: .5rem; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .5rem; }
 .notes { margin: .75rem 0 0; padding-left: 1.2rem; font-size: .9rem; }
 @media (max-width: 34rem) { main { padding: 1.25rem .6rem 3rem; } section { padding: .9rem; }
-  th, td { padding: .4rem .45rem; font-size: .88rem; } dl { grid-template-columns: 1fr; } }
+  th, td { padding: .4rem .45rem; font-size: .88rem; } }
 """
 
 
@@ -160,7 +160,11 @@ def _cell(text: dict[str, str]) -> str:
     """`text` of a row in report.json."""
     measured = text["ours"] not in ("", NOT_RUN)
     ours = f"<b>{escape(text['ours'])}</b>" if measured else f"<i>{text['ours'] or '&ndash;'}</i>"
-    return ours + (f"<small>paper {escape(text['paper'])}</small>" if text["paper"] else "")
+    below = [
+        f"± {text['std']}" if text["std"] else "",
+        f"paper {text['paper']}" if text["paper"] else "",
+    ]
+    return ours + "".join(f"<small>{escape(line)}</small>" for line in below if line)
 
 
 def _figure(entry: dict[str, Any], out: Path) -> str:

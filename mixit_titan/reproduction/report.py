@@ -62,13 +62,17 @@ def _rows(shown: Shown) -> list[dict[str, Any]]:
             paper = shown.exhibit.paper.get(row, {}).get(column)
             ours = shown.ours.get(row, {}).get(column)
             asked = column in shown.ours.get(row, {})
-            text = NOT_RUN if asked else ""
-            if ours is not None:
-                text = unit.show(ours.mean) + (f" ± {unit.show(ours.std)}" if ours.std else "")
+            written = unit.show(ours.mean) if ours else NOT_RUN if asked else ""
             entry["paper"].append(paper)
             entry["ours"].append(ours.mean if ours else None)
             entry["std"].append(ours.std if ours else None)
-            entry["text"].append({"ours": text, "paper": "" if paper is None else unit.show(paper)})
+            entry["text"].append(
+                {
+                    "ours": written,
+                    "std": unit.show(ours.std) if ours and ours.std else "",
+                    "paper": "" if paper is None else unit.show(paper),
+                }
+            )
         rows.append(entry)
     return rows
 
@@ -140,11 +144,12 @@ def _markdown_table(entry: dict[str, Any]) -> list[str]:
     header = [entry["row"], *entry["columns"]]
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     for row in entry["rows"]:
-        cells = [
-            f"{text['ours']} (paper {text['paper']})".lstrip() if text["paper"] else text["ours"]
-            for text in row["text"]
-        ]
-        lines.append("| " + " | ".join([row["name"], *cells]) + " |")
+        cells = [row["name"]]
+        for text in row["text"]:
+            spread = f"± {text['std']}" if text["std"] else ""
+            paper = f"(paper {text['paper']})" if text["paper"] else ""
+            cells.append(" ".join(filter(None, (text["ours"], spread, paper))))
+        lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 

@@ -121,7 +121,10 @@ def test_a_failed_job_is_named_and_the_others_run(
     assert "needs reviews of two labels" in Path(note.rpartition(" ")[2]).read_text()
 
 
-def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_a_report_and_no_process(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """And while it runs, another is refused."""
     out = tmp_path / "out"
     words = ["--only", "table6", "--steps", "1000000", "--out", str(out)]
     process = subprocess.Popen(
@@ -133,9 +136,10 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(tmp_path: Path) -> No
     )
     try:
         wait_until(lambda: len([*out.glob("tasks/*/metrics.jsonl")]) == 2, process)
-        with pytest.raises(subprocess.CalledProcessError) as second:
-            subprocess.run(process.args, capture_output=True, text=True, check=True)
-        assert second.value.returncode == 2 and "another mixit-titan" in second.value.stderr
+        with pytest.raises(SystemExit) as second:
+            command(*words)
+        assert second.value.code == 2
+        assert "another mixit-titan reproduce runs in" in capsys.readouterr().err
         process.send_signal(signal.SIGINT)
         # Its jobs hold the other end of the pipe: this returns when all of them have ended.
         said, _ = process.communicate(timeout=300)

@@ -98,7 +98,7 @@ def test_text_is_never_markup(reproduced: Path) -> None:
         for claim in entry["claims"]:
             claim |= {"says": evil, "paper": evil, "ours": evil}
         for row in entry["rows"]:
-            row |= {"name": evil, "text": [{"ours": evil, "paper": evil}]}
+            row |= {"name": evil, "text": [{"ours": evil, "std": evil, "paper": evil}]}
     page = Page(html_page(found, evil, reproduced))
     assert "script" not in page.tags and evil in page.text
 
