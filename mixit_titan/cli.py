@@ -185,6 +185,12 @@ def export(arguments: list[str]) -> None:
     run_export(tyro.cli(ExportArguments, prog="mixit-titan export", args=arguments))
 
 
+def analyze(arguments: list[str]) -> None:
+    from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
+
+    run_analyze(tyro.cli(AnalyzeArguments, prog="mixit-titan analyze", args=arguments))
+
+
 def reproduce(arguments: list[str]) -> None:
     from mixit_titan.reproduction.command import ReproduceArguments, run_reproduce
 
@@ -203,6 +209,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "bench": bench,
     "generate": generate,
     "export": export,
+    "analyze": analyze,
     "reproduce": reproduce,
 }
 
@@ -221,6 +228,7 @@ def _usage() -> str:
         "  bench               throughput of the variants, and how far each is from its limit\n"
         "  generate RUN_DIR    text from a trained model\n"
         "  export RUN_DIR      a trained model as a Hugging Face folder\n"
+        "  analyze KIND RUN_DIR  look into a trained model: attention, covariance, ...\n"
         "  reproduce           the paper's tables and figures again, beside the paper's\n\n"
         "Each command explains itself: mixit-titan train --help"
     )

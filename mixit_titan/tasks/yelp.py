@@ -68,9 +68,13 @@ class Yelp:
         return Listed(self._encode(trained), seed), self._encode(tested)
 
     def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
-        names = ["", "?", *self._words]
+        names = self.token_names
         question = " ".join(names[token] for token in tokens_L if token != PADDING)
         return question, self._labels[labels_L[0]]
+
+    @functools.cached_property
+    def token_names(self) -> list[str]:
+        return ["", "?", *self._words]
 
     @functools.cached_property
     def _reviews(self) -> tuple[Reviews, Reviews]:

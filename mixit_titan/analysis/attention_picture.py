@@ -1,0 +1,122 @@
+"""attention.png: a map of each head, layer below layer, the two best heads outlined.
+
+Shapes: N heads, L length.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mixit_titan.analysis.attention import SCORES
+from mixit_titan.plotting import save_figure
+
+_OUTLINES = {"induction": "#d62728", "previous": "#17becf"}
+_NAMES = {"induction": "induction head", "previous": "previous-token head"}
+_COLUMNS = 16  # maps side by side; a layer of more heads takes several rows
+_INCHES = (1.5, 3.0, 5.0)  # of a map: at least; where there are few; where they have many tokens
+_ACROSS = 24.0  # inches of all maps side by side, where there are many
+_PER_LABEL = 0.13  # inches, to be read easily
+_LABELS = 48  # on an axis; of more tokens only some are named
+
+
+def draw_attention(
+    found: dict[str, Any],
+    maps: list[torch.Tensor],
+    names: list[str],
+    looks: list[tuple[int, int]],
+    *,
+    title: str,
+    mixing: bool,
+    path: Path,
+) -> None:
+    """`maps`: (N, L, L) of each layer, of the sequence whose tokens are `names`. `looks`: (i, j)
+    where an induction head would look from i at j. `mixing`: matrices that nothing read changes, so
+    that no head looks for anything."""
+    columns = min(_COLUMNS, len(maps[0]))
+    rows_of_layer = math.ceil(len(maps[0]) / columns)
+    side = _side(columns, len(names))
+    size = (side * columns + 2, side * rows_of_layer * len(maps) + 1.5)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(rows_of_layer * len(maps), columns, squeeze=False)
+    colors = {"cmap": "Greys", "vmin": 0.0, "vmax": 1.0}
+    if mixing:
+        limit = _largest_beside_diagonal(maps)
+        colors = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+    for axes in grid.flat:
+        axes.set(xticks=[], yticks=[])
+    for row in found["heads"]:
+        down, across = divmod(row["head"] - 1, columns)
+        axes = grid[(row["layer"] - 1) * rows_of_layer + down, across]
+        image = axes.imshow(maps[row["layer"] - 1][row["head"] - 1].cpu(), **colors)
+        best = [] if mixing else [kind for kind in SCORES if _is_best(found, kind, row)]
+        axes.set_title(_caption(row, best, scores=not mixing and side > 2), fontsize=8)
+        _outline(axes, best)
+        if "induction" in best and looks:
+            i, j = zip(*looks, strict=True)
+            ring = {"facecolors": "none", "edgecolors": _OUTLINES["induction"]}
+            axes.scatter(j, i, s=(1.5 * 72 * side / len(names)) ** 2, **ring)
+        if across == 0:
+            _label(axes.yaxis, names, side)
+    for axes in grid[-1]:
+        _label(axes.xaxis, names, side, rotation=90)
+    bar = figure.colorbar(image, ax=grid, aspect=30, extend="max" if mixing else "neither")
+    bar.set_label("entry of the mixing matrix" if mixing else "share of attention")
+    figure.supylabel("token that looks", fontsize=9)
+    figure.supxlabel("token that is looked at", fontsize=9)
+    figure.suptitle(_headline(found, title, mixing), fontsize=11)
+    save_figure(figure, path)
+
+
+def _side(columns: int, tokens: int) -> float:
+    """Inches of a map."""
+    least, usual, most = _INCHES
+    wanted = min(most, max(usual, _PER_LABEL * min(tokens, _LABELS)))
+    return max(least, min(wanted, _ACROSS / columns))
+
+
+def _largest_beside_diagonal(maps: list[torch.Tensor]) -> float:
+    """The identity on the diagonal would make all the rest look like nothing."""
+    beside = [(m_NLL - m_NLL.diagonal(dim1=1, dim2=2).diag_embed()).abs().max() for m_NLL in maps]
+    return max(beside).item() or 1.0
+
+
+def _is_best(found: dict[str, Any], kind: str, row: dict[str, Any]) -> bool:
+    best = found[f"{kind}_head"]
+    return best is not None and (best["layer"], best["head"]) == (row["layer"], row["head"])
+
+
+def _outline(axes: Axes, kinds: list[str]) -> None:
+    for kind in reversed(kinds):
+        for spine in axes.spines.values():
+            spine.set(color=_OUTLINES[kind], linewidth=3)
+
+
+def _caption(row: dict[str, Any], best: list[str], *, scores: bool) -> str:
+    lines = [f"layer {row['layer']}, head {row['head']}", *(_NAMES[kind] for kind in best)]
+    if scores:
+        lines.append(", ".join(f"{k} {row[k]:.2f}" for k in SCORES if row[k] is not None))
+    return "\n".join(lines)
+
+
+def _label(axis: Any, names: list[str], side: float, **options: Any) -> None:
+    every = math.ceil(len(names) / _LABELS)
+    shown = names[::every]
+    size = max(3.0, min(8.0, 60 * side / len(shown)))
+    axis.set_ticks(range(0, len(names), every), shown, fontsize=size, **options)
+
+
+def _headline(found: dict[str, Any], title: str, mixing: bool) -> str:
+    if mixing:
+        note = "mixing matrices, the same whatever is read"
+        return f"{title}\n{note} (the colours of the diagonal, about 1, are cut off)"
+    heads = [
+        f"best {_NAMES[kind]}: layer {best['layer']}, head {best['head']} "
+        f"(mass {best['score']:.2f}; of a head that looks at all alike {uniform:.2f})"
+        for kind, uniform in found["uniform"].items()
+        if (best := found[f"{kind}_head"]) is not None
+    ]
+    return "\n".join([title, *heads])

@@ -1,0 +1,209 @@
+"""`mixit-titan analyze KIND RUN_DIR`: look into a trained model; a picture and its figures."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from mixit_titan.analysis.attention import SCORES, attention, targets
+from mixit_titan.analysis.attention_picture import draw_attention
+from mixit_titan.analysis.covariance import covariance
+from mixit_titan.analysis.pictures import draw_covariance, draw_spectrum, draw_subspace
+from mixit_titan.analysis.sequences import Sequences
+from mixit_titan.analysis.spectrum import spectrum
+from mixit_titan.analysis.subject import Subject, load_subject
+from mixit_titan.analysis.subspace import subspace
+from mixit_titan.analysis.watching import attention_maps
+from mixit_titan.atomic import write_text
+from mixit_titan.data.encoding import Encoder
+from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.tasks.loop import make_folder
+
+_READABLE = 32  # tokens of a map whose labels are easily read
+_BEST = 3  # heads of each kind in the table
+_DEPTHS = (2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class AnalyzeArguments:
+    """Look into a trained model: where its heads attend, how alike its tokens become, in how few
+    directions its states lie, what is left after many layers of mixing.
+
+    Example: mixit-titan analyze attention runs/retrieval --out runs/retrieval/analysis
+    """
+
+    kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="KIND")]
+    """attention, covariance, subspace or spectrum."""
+    run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
+    """The folder of a task's run, of a point of a sweep, or of a training run."""
+    out: Path | None = None
+    """Where KIND.json and KIND.png go (default: RUN_DIR/analysis)."""
+    sequences: int = 64
+    """How many test examples, or pieces of text, are read for the figures."""
+    text: Path | None = None
+    """What a language model reads (default: its validation data, or the standard library)."""
+    prompt: str | None = None
+    """attention: the text whose maps are drawn, for a language model."""
+    example: int | None = None
+    """attention: the test example whose maps are drawn, for a task; the first is 0."""
+    depths: tuple[int, ...] | None = None
+    """covariance, spectrum: layers of the untrained models (default: 2 4 8 16 32)."""
+
+    def check(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown("kind of analysis", self.kind, KINDS)
+        if self.sequences < 1:
+            raise ConfigError(f"--sequences is {self.sequences}: it must be at least 1")
+        for flag in ("prompt", "example"):
+            if getattr(self, flag) is not None and self.kind != "attention":
+                raise ConfigError(f"--{flag} is for the maps of attention: leave it out")
+        if self.depths is not None and self.kind not in ("covariance", "spectrum"):
+            raise ConfigError("--depths is for covariance and spectrum: leave it out")
+        if self.depths is not None and min(self.depths, default=0) < 1:
+            raise ConfigError(f"--depths is {self.depths}: name one or more, at least 1 each")
+
+
+def run_analyze(args: AnalyzeArguments) -> None:
+    args.check()
+    subject = load_subject(args.run_dir, text=args.text, count=args.sequences)
+    out = args.out or args.run_dir / "analysis"
+    make_folder(out)
+    found, table = KINDS[args.kind](subject, args, out / f"{args.kind}.png")
+    write_text(out / f"{args.kind}.json", json.dumps(found, indent=2) + "\n")
+    console = Console()
+    console.print(table)
+    for ending in ("json", "png"):
+        console.print(f"wrote {out / args.kind}.{ending}", soft_wrap=True)
+
+
+def _attention(
+    subject: Subject, args: AnalyzeArguments, path: Path
+) -> tuple[dict[str, Any], Table]:
+    tokens_1L, asked, what = _shown_sequence(subject, args)
+    found = attention(subject.model, subject.sequences)
+    draw_attention(
+        found,
+        [maps_1NLL[0] for maps_1NLL in attention_maps(subject.model, tokens_1L)],
+        [subject.token_name(token) for token in tokens_1L[0].tolist()],
+        targets(tokens_1L[0].tolist(), asked)["induction"],
+        title=f"{subject.title}, {what}",
+        mixing=subject.model.config.variant.mixer == "mixing",
+        path=path,
+    )
+    title = f"{subject.title}: heads by where they look, mean over {subject.sequences.described}"
+    rows = []
+    for kind in SCORES:
+        scored = [row for row in found["heads"] if row[kind] is not None]
+        for row in sorted(scored, key=lambda row: -row[kind])[:_BEST]:
+            score, uniform = row[kind], found["uniform"][kind]
+            rows.append([kind, row["layer"], row["head"], f"{score:.3f}", f"{uniform:.3f}"])
+    return found, _table(title, ["looks for", "layer", "head", "mass", "uniform"], rows)
+
+
+def _shown_sequence(
+    subject: Subject, args: AnalyzeArguments
+) -> tuple[torch.Tensor, list[bool], str]:
+    """Tokens (1, L) whose maps are drawn, where something is asked, and what to call it."""
+    if subject.tokenizer is None:
+        assert subject.test is not None
+        if args.prompt is not None:
+            raise ConfigError("--prompt is for language models: of a task, choose an --example")
+        n = _readable(subject.test) if args.example is None else args.example
+        if not 0 <= n < len(subject.test):
+            raise ConfigError(f"--example is {n}: there are {len(subject.test)}, the first is 0")
+        return subject.test.row(n), subject.test.asked_NL[n].tolist(), f"test example {n}"
+    if args.example is not None:
+        raise ConfigError("--example is for tasks: a language model has a --prompt")
+    if args.prompt is None:
+        tokens_1L = subject.sequences.row(0)[:, :_READABLE]
+        return tokens_1L, [True] * tokens_1L.shape[1], f"beginning of {subject.sequences.source}"
+    try:
+        ids = Encoder(subject.tokenizer, np.dtype(np.int64)).ids(args.prompt)
+    except UnicodeEncodeError:
+        raise ConfigError(f"--prompt {args.prompt!r} is not UTF-8") from None
+    longest = subject.model.config.max_seq_len
+    if not 1 <= len(ids) <= longest:
+        raise ConfigError(f"--prompt has {len(ids)} tokens: the model reads 1 to {longest}")
+    tokens_1L = torch.tensor([[int(token) for token in ids]])
+    return tokens_1L, [True] * len(ids), "the prompt"
+
+
+def _readable(sequences: Sequences) -> int:
+    """The longest one whose labels are easily read; the shortest, if none is."""
+    lengths = sequences.lengths_N.tolist()
+    fitting = [n for n, length in enumerate(lengths) if length <= _READABLE]
+    if not fitting:
+        return lengths.index(min(lengths))
+    return max(fitting, key=lambda n: (lengths[n], -n))
+
+
+def _covariance(
+    subject: Subject, args: AnalyzeArguments, path: Path
+) -> tuple[dict[str, Any], Table]:
+    found = covariance(
+        subject.variant,
+        subject.model,
+        subject.own_start(),
+        subject.start,
+        subject.sequences,
+        depths=args.depths or _DEPTHS,
+    )
+    draw_covariance(found, title=subject.title, path=path)
+    rows = [
+        [
+            row["variant"],
+            row["layers"],
+            "trained" if row["trained"] else "at its start",
+            f"{row['covariance']:.5f}",
+            f"{row['cosine']:.4f}",
+        ]
+        for row in found["rows"]
+    ]
+    title = f"Last-layer states of two tokens, mean over {subject.sequences.described}"
+    return found, _table(title, ["variant", "layers", "", "covariance", "cosine"], rows)
+
+
+def _subspace(subject: Subject, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
+    found = subspace(subject.model, subject.sequences)
+    draw_subspace(found, variant=subject.variant, title=subject.title, path=path)
+    rows = [
+        [row["layer"] or "embedding", f"{row['principal']:.1%}", f"{row['neurons']:.1%}"]
+        for row in found["rows"]
+    ]
+    title = f"{subject.title}: variance of the states of {found['tokens']:,} tokens"
+    top = found["top"]
+    return found, _table(title, ["after", f"top {top} directions", f"top {top} neurons"], rows)
+
+
+def _spectrum(subject: Subject, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
+    sequences = subject.sequences
+    tokens_1L = sequences.row(int(sequences.lengths_N.argmax()))
+    found = spectrum(subject.model, subject.start, tokens_1L, depths=args.depths or _DEPTHS)
+    draw_spectrum(found, variant=subject.variant, title=subject.title, path=path)
+    rows = [[row["kind"], row["layers"], f"{row['effective_rank']:.2f}"] for row in found["rows"]]
+    title = f"Effective rank (of {found['length']}) of products of mixing matrices"
+    return found, _table(title, ["kind", "layers", "effective rank"], rows)
+
+
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    table = Table(title=title)
+    for n, name in enumerate(header):
+        table.add_column(name, justify="left" if n == 0 else "right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    return table
+
+
+KINDS: dict[str, Callable[[Subject, AnalyzeArguments, Path], tuple[dict[str, Any], Table]]] = {
+    "attention": _attention,
+    "covariance": _covariance,
+    "subspace": _subspace,
+    "spectrum": _spectrum,
+}

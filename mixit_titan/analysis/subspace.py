@@ -1,0 +1,66 @@
+"""In how few directions the hidden states lie, as Zhong and Andreas ask.
+
+Over the states of all tokens: the share of their variance along the 10 principal directions that
+have most of it, and on the 10 neurons (coordinates) that do. Neurons alone would have 10 / width of
+it if all were alike.
+
+Shapes: T tokens, D width.
+"""
+
+from typing import Any
+
+import torch
+
+from mixit_titan.analysis.sequences import Sequences
+from mixit_titan.analysis.watching import hidden_states
+from mixit_titan.model.llama import MixitLlama
+
+TOP = 10
+
+
+class Moments:
+    """Sums over states that come batch by batch."""
+
+    def __init__(self, width: int) -> None:
+        self.count = 0
+        self.sum_D = torch.zeros(width, dtype=torch.float64)
+        self.square_DD = torch.zeros(width, width, dtype=torch.float64)
+
+    def add(self, states_TD: torch.Tensor) -> None:
+        states_TD = states_TD.double().cpu()
+        self.count += len(states_TD)
+        self.sum_D += states_TD.sum(0)
+        self.square_DD += states_TD.T @ states_TD
+
+    def covariance(self) -> torch.Tensor:
+        mean_D = self.sum_D / self.count
+        return self.square_DD / self.count - mean_D.outer(mean_D)
+
+
+def explained(covariance_DD: torch.Tensor) -> dict[str, float]:
+    """Shares of the variance: of the top principal directions, and of the top neurons."""
+    total = covariance_DD.trace()
+    directions, neurons = torch.linalg.eigvalsh(covariance_DD), covariance_DD.diagonal()
+    top = min(TOP, len(neurons))
+    return {
+        "principal": (directions.topk(top).values.sum() / total).item(),
+        "neurons": (neurons.topk(top).values.sum() / total).item(),
+    }
+
+
+def subspace(model: MixitLlama, sequences: Sequences) -> dict[str, Any]:
+    """Rows: layer 0 is the embedding, layer l what is after the l-th."""
+    moments = [Moments(model.config.dim) for _ in range(len(model.layers) + 1)]
+    for batch in sequences.batches():
+        real_BL = torch.arange(batch.tokens_NL.shape[1]) < batch.lengths_N.unsqueeze(1)
+        states = hidden_states(model, batch.tokens_NL)
+        for layer, states_BLD in zip(moments, states, strict=True):
+            layer.add(states_BLD.cpu()[real_BL])
+    rows = [{"layer": n, **explained(layer.covariance())} for n, layer in enumerate(moments)]
+    return {
+        "rows": rows,
+        "top": TOP,
+        "width": model.config.dim,
+        "tokens": moments[0].count,
+        "sequences": sequences.described,
+    }
