@@ -151,29 +151,28 @@ def stays(
 
 def grows(id: str, row: str, factor: float, over: str, unit: Unit) -> Claim:
     """The last figure of a row is at least `factor` times its first."""
-    return _growth(id, row, factor, over, unit, operator.ge, "grows at least")
 
-
-def does_not_grow(id: str, row: str, factor: float, over: str, unit: Unit) -> Claim:
-    """The last figure of a row is at most `factor` times its first."""
-    return _growth(id, row, factor, over, unit, operator.le, "grows at most")
-
-
-def _growth(
-    id: str,
-    row: str,
-    factor: float,
-    over: str,
-    unit: Unit,
-    compare: Callable[[float, float], bool],
-    how: str,
-) -> Claim:
     def decide(figures: Figures) -> tuple[bool, str]:
         values = along(figures, row)
-        first, *_, last = values.values()
-        return compare(last, factor * first), _over(values, unit, row)
+        return _growth(values) >= factor, _over(values, unit, row)
 
-    return Claim(id, f"{row} {how} {factor:g} times over the {over}", decide)
+    return Claim(id, f"{row} grows at least {factor:g} times over the {over}", decide)
+
+
+def grows_less(id: str, low: str, high: str, factor: float, over: str, unit: Unit) -> Claim:
+    """From first to last, `high` is multiplied by at least `factor` times what `low` is."""
+
+    def decide(figures: Figures) -> tuple[bool, str]:
+        lows, highs = _growth(along(figures, low)), _growth(along(figures, high))
+        return highs >= factor * lows, f"{low} {lows:.1f} times, {high} {highs:.1f} times"
+
+    says = f"over the {over}, {high} grows at least {factor:g} times as much as {low}"
+    return Claim(id, says, decide)
+
+
+def _growth(values: Mapping[str, float]) -> float:
+    first, *_, last = values.values()
+    return last / first
 
 
 def below(id: str, low: str, high: str, over: str, unit: Unit) -> Claim:

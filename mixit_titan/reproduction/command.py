@@ -51,13 +51,20 @@ class ReproduceArguments:
     for slurm/points.sbatch."""
     out: Path = Path("runs/reproduce")
 
+    def check(self) -> None:
+        for key in ("seeds", "jobs", "steps"):
+            if getattr(self, key) is not None and getattr(self, key) < 1:
+                raise ConfigError(f"--{key} is {getattr(self, key)}: it must be at least 1")
+        if self.text is not None and self.scale != "cpu":
+            raise ConfigError("--text is for --scale cpu: train_configs name the paper's corpora")
+        if self.text is not None and not Path(self.text).exists():
+            raise ConfigError(f"--text {self.text!r} does not exist: name a file or a folder")
+        if self.reviews is not None and not self.reviews.is_file():
+            raise ConfigError(f"--reviews {str(self.reviews)!r} is not a file: name a CSV file")
+
 
 def run_reproduce(args: ReproduceArguments) -> None:
-    for key in ("seeds", "jobs", "steps"):
-        if getattr(args, key) is not None and getattr(args, key) < 1:
-            raise ConfigError(f"--{key} is {getattr(args, key)}: it must be at least 1")
-    if args.reviews is not None and not args.reviews.is_file():
-        raise ConfigError(f"--reviews {str(args.reviews)!r} is not a file: name a CSV file")
+    args.check()
     named = [name for words in args.only for name in words.split(",")]
     wanted = find_exhibits(named or [*EXHIBITS])
     keys = ("scale", "out", "seeds", "steps", "search", "text", "reviews")

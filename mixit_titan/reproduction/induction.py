@@ -17,7 +17,7 @@ from mixit_titan.reproduction.claims import (
     value,
 )
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit, Shown
-from mixit_titan.reproduction.jobs import Plan, analysis, task_grid, task_point
+from mixit_titan.reproduction.jobs import Plan, Result, analysis, task_grid, task_point
 from mixit_titan.reproduction.paper import TABLE_1
 from mixit_titan.reproduction.pictures import draw_bars, draw_lines
 from mixit_titan.reproduction.units import COUNT, PERCENT, SHARE
@@ -99,61 +99,65 @@ def _figure_3(plan: Plan) -> Cells:
     run, *_ = task_point(plan, "retrieval", "frozen_qk", layers=2)
     job = analysis("attention", run, plan.out / "attention" / run.folder.name)
     return {
-        "frozen_qk": {
-            f"{title}: {what}": Cell(((job,),), lambda found, h=head, w=what: _head(found[h], w))
-            for title, head in _HEADS.items()
-            for what in ("layer", "score")
+        title: {
+            column: Cell(((job,),), lambda found, k=kind, c=column: _of_head(found, k, c))
+            for column in _HEAD_UNITS
         }
+        for title, kind in _HEADS.items()
     }
 
 
-_HEADS = {"previous token": "previous_head", "induction": "induction_head"}
+_HEADS = {"previous-token head": "previous", "induction head": "induction"}
+_HEAD_UNITS = {"layer": COUNT, "head": COUNT, "attention": SHARE, "uniform": SHARE}
 
 
-def _head(found: dict, what: str) -> float:
-    """Layers are counted from 1, as the paper does."""
-    return found["layer"] + 1 if what == "layer" else found["score"]
+def _of_head(found: Result, kind: str, column: str) -> float:
+    """Layers and heads are counted from 1, as the paper does."""
+    if column == "uniform":
+        return found["uniform"][kind]
+    best = found[f"{kind}_head"]
+    return best["score"] if column == "attention" else best[column] + 1
 
 
-def _attends(id: str, title: str, layer: int, in_paper: str) -> Claim:
+def _attends(id: str, head: str, layer: int, in_paper: str) -> Claim:
     def decide(figures: Figures) -> tuple[bool, str]:
-        where = value(figures, "frozen_qk", f"{title}: layer")
-        score = value(figures, "frozen_qk", f"{title}: score")
-        shown = f"best head in layer {where:.0f}, {SHARE.show(score)} of its attention"
-        return where == layer and score >= 0.5, shown
+        where = value(figures, head, "layer")
+        share, uniform = (value(figures, head, column) for column in ("attention", "uniform"))
+        shown = f"best in layer {where:.0f}: {share:.2f} of its attention, uniform {uniform:.2f}"
+        return where == layer and share >= 2 * uniform, shown
 
-    says = f"{title}: the best head is in layer {layer} and puts half of its attention there"
+    says = f"the best {head} is in layer {layer}, with twice the share of uniform attention or more"
     return Claim(id, says, decide, in_paper)
 
 
 def _copy_maps(shown: Shown, path: Path) -> str:
-    (cell, *_) = shown.cells["frozen_qk"].values()
-    drawn = cell.jobs[0].folder / "attention.png"
-    shutil.copyfile(drawn, path)
-    return "A grid of attention maps, a row a layer and a column a head, of one retrieval example."
+    cell = shown.cells["induction head"]["layer"]
+    shutil.copyfile(cell.jobs[0].folder / "attention.png", path)
+    said = [
+        f"The best {head} is in layer {found['layer']:.0f}: {found['attention']:.2f} of its "
+        f"attention, where a uniform one has {found['uniform']:.2f}."
+        for head, found in shown.figures.items()
+    ]
+    return f"Attention maps of one retrieval example, a map a head. {' '.join(said)}"
 
 
 FIGURE_3_EXHIBIT = Exhibit(
     id="figure3",
     title="Figure 3: the induction head of a frozen_qk model on retrieval",
-    row="model",
-    column="head",
-    units={
-        f"{title}: {what}": unit
-        for title in _HEADS
-        for what, unit in (("layer", COUNT), ("score", SHARE))
-    },
+    row="of frozen_qk",
+    column="figure",
+    units=_HEAD_UNITS,
     paper={},
     claims=(
         _attends(
             "figure3.previous",
-            "previous token",
+            "previous-token head",
             1,
             "a picture: a head of the first layer attends to the token before",
         ),
         _attends(
             "figure3.induction",
-            "induction",
+            "induction head",
             2,
             "a picture: a head of the second layer attends from the query to its value",
         ),

@@ -76,8 +76,9 @@ CASES: list[tuple[str, Figures, bool | None]] = [
     ("table6.random", over("random", 1.0, None), None),
     ("table7.random", over("random", 0.002, 0.05), True),
     ("table7.random", over("random", 0.002, 0.003), False),
-    ("table7.mixit", over("mixit", 0.001, 0.0015), True),
-    ("table7.mixit", over("mixit", 0.001, 0.01), False),
+    ("table7.mixit", over("mixit", 0.1, 0.9) | over("random", 0.2, 0.9, 4.0), True),
+    ("table7.mixit", over("mixit", 0.1, 1.1) | over("random", 0.2, 0.9, 4.0), False),
+    ("table7.mixit", over("random", 0.2, 0.9, 4.0), None),
     ("table7.order", over("mixit", 0.1, 0.1) | over("random", 0.2, 0.3), True),
     ("table7.order", over("mixit", 0.1, 0.3) | over("random", 0.2, 0.3), False),
     ("throughput.order", one("to standard", standard=1, frozen_qk=1.2, mixit=1.3), True),
@@ -91,19 +92,21 @@ def test_arithmetic_decides(id: str, figures: Figures, expected: bool | None) ->
 
 
 def heads(previous: tuple[int, float], induction: tuple[int, float]) -> Figures:
-    names = {"previous token": previous, "induction": induction}
+    """A layer and a share each, where uniform attention has 0.2."""
+    names = {"previous-token head": previous, "induction head": induction}
     return {
-        "frozen_qk": {f"{name}: layer": at for name, (at, _) in names.items()}
-        | {f"{name}: score": score for name, (_, score) in names.items()}
+        name: {"layer": layer, "attention": share, "uniform": 0.2}
+        for name, (layer, share) in names.items()
     }
 
 
 @pytest.mark.parametrize(
     ("figures", "previous", "induction"),
     [
-        (heads((1, 0.8), (2, 0.9)), True, True),
-        (heads((2, 0.8), (2, 0.9)), False, True),
-        (heads((1, 0.8), (2, 0.2)), True, False),
+        (heads((1, 0.5), (2, 0.9)), True, True),
+        (heads((2, 0.5), (2, 0.9)), False, True),
+        (heads((1, 0.8), (2, 0.3)), True, False),
+        (heads((1, 0.3), (1, 0.9)), False, False),
         ({}, None, None),
     ],
 )
