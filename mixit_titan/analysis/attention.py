@@ -2,7 +2,8 @@
 
 An induction head looks at the token after the last earlier occurrence of the current one: in
 `... A B ... A` from the second A at B. A previous-token head looks one position back. Together they
-make the circuit of retrieval. Layers and heads are counted from 1.
+make the circuit of retrieval. Layers and heads are indices from 0 here; pictures and tables count
+from 1, as the paper does.
 
 Shapes: N heads, L length.
 """
@@ -38,8 +39,8 @@ def attention(model: MixitLlama, sequences: Sequences) -> dict[str, Any]:
     return {
         "heads": [
             {
-                "layer": layer + 1,
-                "head": head + 1,
+                "layer": layer,
+                "head": head,
                 **{k: scores[k][layer, head].item() if k in scores else None for k in SCORES},
             }
             for layer in range(layers)
@@ -67,4 +68,4 @@ def _best(scores: torch.Tensor | None) -> dict[str, Any] | None:
     if scores is None:
         return None
     layer, head = divmod(int(scores.argmax()), scores.shape[1])
-    return {"layer": layer + 1, "head": head + 1, "score": scores[layer, head].item()}
+    return {"layer": layer, "head": head, "score": scores[layer, head].item()}

@@ -49,9 +49,9 @@ def draw_attention(
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
     for row in found["heads"]:
-        down, across = divmod(row["head"] - 1, columns)
-        axes = grid[(row["layer"] - 1) * rows_of_layer + down, across]
-        image = axes.imshow(maps[row["layer"] - 1][row["head"] - 1].cpu(), **colors)
+        down, across = divmod(row["head"], columns)
+        axes = grid[row["layer"] * rows_of_layer + down, across]
+        image = axes.imshow(maps[row["layer"]][row["head"]].numpy(force=True), **colors)
         best = [] if mixing else [kind for kind in SCORES if _is_best(found, kind, row)]
         axes.set_title(_caption(row, best, scores=not mixing and side > 2), fontsize=8)
         _outline(axes, best)
@@ -96,10 +96,14 @@ def _outline(axes: Axes, kinds: list[str]) -> None:
 
 
 def _caption(row: dict[str, Any], best: list[str], *, scores: bool) -> str:
-    lines = [f"layer {row['layer']}, head {row['head']}", *(_NAMES[kind] for kind in best)]
+    lines = [_place(row), *(_NAMES[kind] for kind in best)]
     if scores:
         lines.append(", ".join(f"{k} {row[k]:.2f}" for k in SCORES if row[k] is not None))
     return "\n".join(lines)
+
+
+def _place(row: dict[str, Any]) -> str:
+    return f"layer {row['layer'] + 1}, head {row['head'] + 1}"
 
 
 def _label(axis: Any, names: list[str], side: float, **options: Any) -> None:
@@ -114,7 +118,7 @@ def _headline(found: dict[str, Any], title: str, mixing: bool) -> str:
         note = "mixing matrices, the same whatever is read"
         return f"{title}\n{note} (the colours of the diagonal, about 1, are cut off)"
     heads = [
-        f"best {_NAMES[kind]}: layer {best['layer']}, head {best['head']} "
+        f"best {_NAMES[kind]}: {_place(best)} "
         f"(mass {best['score']:.2f}; of a head that looks at all alike {uniform:.2f})"
         for kind, uniform in found["uniform"].items()
         if (best := found[f"{kind}_head"]) is not None

@@ -102,8 +102,8 @@ def _attention(
     for kind in SCORES:
         scored = [row for row in found["heads"] if row[kind] is not None]
         for row in sorted(scored, key=lambda row: -row[kind])[:_BEST]:
-            score, uniform = row[kind], found["uniform"][kind]
-            rows.append([kind, row["layer"], row["head"], f"{score:.3f}", f"{uniform:.3f}"])
+            masses = [f"{row[kind]:.3f}", f"{found['uniform'][kind]:.3f}"]
+            rows.append([kind, row["layer"] + 1, row["head"] + 1, *masses])
     return found, _table(title, ["looks for", "layer", "head", "mass", "uniform"], rows)
 
 

@@ -1,5 +1,6 @@
 """Models at their random start."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -34,10 +35,12 @@ def started(config: MixitLlama.Config) -> MixitLlama:
 def language_models(
     tokens_NL: torch.Tensor, *, width: int, heads: int, seed: int, recipe: str
 ) -> Start:
-    """Language models that can read `tokens`, with the scales of the paper's; `recipe` is that of
-    `mixit`."""
+    """Language models that can read `tokens`; `recipe` is that of `mixit`. A linear is as strong as
+    in the paper's models at any width: weights of N(0, 0.02^2) at width 512."""
 
     def start(variant: str, layers: int) -> MixitLlama:
+        mixing = VARIANTS[variant].mixer == "mixing"
+        own = find_recipe(recipe) if mixing else Recipe()
         shape = Shape(
             width=width,
             layers=layers,
@@ -45,12 +48,12 @@ def language_models(
             hidden=4 * width,
             vocab=int(tokens_NL.max()) + 1,
             seq_len=tokens_NL.shape[1],
+            init_std=0.02 if own.linear_scale else 0.02 * math.sqrt(512 / width),
         )
-        mixing = VARIANTS[variant].mixer == "mixing"
         config = llama_config(
             shape,
             VARIANTS[variant],
-            find_recipe(recipe) if mixing else Recipe(),
+            own,
             mixing_seed=seed,
             attention="sdpa",
         )

@@ -141,7 +141,7 @@ def _text(trained: Trained, saved: dict[str, Any], text: Path | None, count: int
             split = open_split(folder, "validation")
             ids = split.read(0, min(split.tokens, size["count"] * size["length"]))
             return cut(ids, source="the run's validation data", **size)
-    logger.info(f"The run's own data is not in {folder!r}: the standard library is read instead")
+    logger.warning(f"The run's own data is not in {folder!r}: the standard library is read instead")
     documents = (d.text for d in find_corpus(STDLIB).documents() if d.split == "validation")
     return text_sequences(documents, trained.tokenizer, source="the standard library", **size)
 
@@ -151,7 +151,9 @@ def _saved_config(run_dir: Path) -> dict[str, Any]:
     try:
         saved = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        logger.info(f"{run_dir}/config.json cannot be read ({error}): default settings are assumed")
+        logger.warning(
+            f"{run_dir}/config.json cannot be read ({error}): default settings are assumed"
+        )
         return {}
     return saved if isinstance(saved, dict) else {}
 

@@ -60,7 +60,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         return json.loads(path.read_text())
-    except json.JSONDecodeError:
+    except ValueError:
         raise ConfigError(f"{path} is not JSON: remove it to run again") from None
 
 

@@ -38,7 +38,7 @@ def _run(result: Any, folder: Path) -> Run:
     try:
         values = dict(result["settings"])
         cls = task_class(values.pop("task"))
-        task = cls(**{key: values.pop(key) for key in field_names(cls)})
+        task = cls(**{key: values.pop(key) for key in field_names(cls) if key in values})
         freeze = values.pop("freeze")
         settings = Settings(freeze=None if freeze is None else tuple(freeze), **values)
         run = Run(task=task, settings=settings)

@@ -1,0 +1,202 @@
+"""`mixit-titan analyze` as a user types it."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mixit_titan.cli import main
+from tests.runtime.conftest import Runs
+
+KINDS = ("attention", "covariance", "subspace", "spectrum")
+FEW = ["--sequences", "6"]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> None:
+    monkeypatch.setattr("sys.argv", ["mixit-titan", "analyze", *map(str, words)])
+    main()
+
+
+def quick(kind: str) -> list[str]:
+    depths = ["--depths", "1", "3"] if kind in ("covariance", "spectrum") else []
+    return [*FEW, *depths]
+
+
+def check(kind: str, found: dict[str, Any], layers: int, heads: int) -> None:
+    """The schema that other programs read."""
+    if kind == "attention":
+        places = [(row["layer"], row["head"]) for row in found["heads"]]
+        assert places == [(layer, head) for layer in range(layers) for head in range(heads)]
+        for score in ("induction", "previous"):
+            best = max(found["heads"], key=lambda row: row[score])
+            expected = {"layer": best["layer"], "head": best["head"], "score": best[score]}
+            assert found[f"{score}_head"] == expected
+        return
+    rows = found["rows"]
+    if kind == "covariance":
+        keys = {"variant", "layers", "trained", "covariance", "cosine"}
+        assert all(set(row) == keys for row in rows)
+        assert [row["trained"] for row in rows[:2]] == [False, True]
+        started = [(row["variant"], row["layers"]) for row in rows if not row["trained"]]
+        assert {("random", 1), ("random", 3), ("mixit", 1), ("mixit", 3)} <= set(started)
+        assert len(set(started)) == len(started)
+    elif kind == "subspace":
+        assert [row["layer"] for row in rows] == list(range(layers + 1))
+        assert all(0 < row["neurons"] <= row["principal"] <= 1 + 1e-9 for row in rows)
+    else:
+        assert {"mixit", "softmax"} <= {row["kind"] for row in rows}
+        for row in rows:
+            values = row["singular_values"]
+            assert values == sorted(values, reverse=True) and len(values) == found["length"]
+            assert 1 - 1e-9 <= row["effective_rank"] <= len(values) + 1e-9
+
+
+@pytest.mark.parametrize("variant", ["frozen_qk", "mixit"])
+def test_a_task(
+    task_runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    tmp_path: Path,
+    variant: str,
+) -> None:
+    for kind in KINDS:
+        out = tmp_path / "deep" / kind
+        call(monkeypatch, kind, task_runs / variant, "--out", out, *quick(kind))
+        check(kind, json.loads((out / f"{kind}.json").read_text()), layers=2, heads=2)
+        picture = (out / f"{kind}.png").read_bytes()
+        assert picture.startswith(PNG) and len(picture) > 5000
+        assert sorted(file.name for file in out.iterdir()) == [f"{kind}.json", f"{kind}.png"]
+        shown = capsys.readouterr().out
+        assert f"wrote {out}/{kind}.json" in shown and f"wrote {out}/{kind}.png" in shown
+
+
+def test_a_model_is_at_its_own_start_and_then_trained(
+    task_runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A `random` model of 2 layers at its start is the point of depth 2 as well."""
+    rows = {}
+    for variant in ("frozen_qk", "random"):
+        out = tmp_path / variant
+        call(monkeypatch, "covariance", task_runs / variant, "--out", out, "--depths", "2", *FEW)
+        rows[variant] = json.loads((out / "covariance.json").read_text())["rows"]
+    own_start, own, random, mixit = rows["frozen_qk"]
+    assert (own_start["variant"], own["variant"]) == ("frozen_qk", "frozen_qk")
+    assert own["cosine"] != own_start["cosine"] == random["cosine"]  # before training all is random
+    assert mixit["variant"] == "mixit"
+    assert [row["trained"] for row in rows["random"]] == [False, True, False]
+    assert rows["random"][0] == random
+
+
+OTHERS = {
+    "yelp": "covariance",  # one answer for the whole sequence
+    "hop": "attention",  # an answer at every place
+    "modular": "attention",  # no token twice
+    "linear": "attention",  # a baseline with fixed maps
+}
+
+
+@pytest.mark.parametrize("run", OTHERS)
+def test_tasks_of_other_kinds(task_runs: Path, monkeypatch: pytest.MonkeyPatch, run: str) -> None:
+    for kind in ("subspace", OTHERS[run]):
+        call(monkeypatch, kind, task_runs / run, *quick(kind))
+        assert (task_runs / run / "analysis" / f"{kind}.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(("variant", "kinds"), [("standard", KINDS), ("mixit", KINDS[:1])])
+def test_a_language_model(
+    runs: Runs,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    variant: str,
+    kinds: tuple[str, ...],
+) -> None:
+    for kind in kinds:
+        call(monkeypatch, kind, runs.folder(variant), "--out", tmp_path, *quick(kind))
+        found = json.loads((tmp_path / f"{kind}.json").read_text())
+        check(kind, found, layers=2, heads=4)
+        if "sequences" in found:
+            assert found["sequences"] == "6 sequences of 32 tokens of the run's validation data"
+
+
+def test_the_text_that_is_read(
+    runs: Runs,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("if $x: é\n\treturn " * 9)  # 18 bytes
+    run = runs.folder("standard")
+    call(monkeypatch, "subspace", run, "--text", text, "--out", tmp_path)
+    found = json.loads((tmp_path / "subspace.json").read_text())
+    assert found["sequences"] == f"5 sequences of 32 tokens of {text}"
+    call(monkeypatch, "attention", run, "--prompt", "a $b$ é\n", "--out", tmp_path, *FEW)
+    moved = shutil.copytree(run, tmp_path / "moved")
+    config = json.loads((moved / "config.json").read_text())
+    config["dataloader"]["dataset_path"] = "/nowhere"
+    (moved / "config.json").write_text(json.dumps(config))
+    with caplog.at_level(logging.WARNING):
+        call(monkeypatch, "subspace", moved, "--sequences", "3")
+    found = json.loads((moved / "analysis" / "subspace.json").read_text())
+    assert found["sequences"] == "3 sequences of 32 tokens of the standard library"
+    assert "the standard library is read instead" in caplog.text
+
+
+MISTAKES = {
+    "atention RUN": "unknown kind of analysis 'atention': did you mean 'attention'?",
+    "attention EMPTY": "has neither result.json, as a finished task, nor a folder of checkpoints",
+    "attention EMPTY/absent": "has neither result.json",
+    "subspace WEIGHTLESS": "model.safetensors cannot be read",
+    "attention LSTM": "is of an LSTM, which has no layers of heads to look at",
+    "attention RUN --prompt abc": "--prompt is for language models",
+    "attention RUN --example 30": "--example is 30: there are 30, the first is 0",
+    "attention RUN --example -1": "--example is -1",
+    "attention TEXT --example 1": "--example is for tasks",
+    "attention TEXT --prompt " + 33 * "x": "--prompt has 33 tokens: the model reads 1 to 32",
+    "attention TEXT --prompt=": "--prompt has 0 tokens",
+    "attention TEXT --prompt \udcff": "is not UTF-8",
+    "subspace TEXT --text EMPTY/none": "none cannot be read",
+    "subspace TEXT --text NOTHING": "has no text: it takes 2 tokens at least",
+    "subspace RUN --text NOTHING": "--text: ",
+    "subspace RUN --sequences 0": "--sequences is 0",
+    "subspace RUN --depths 2": "--depths is for covariance and spectrum",
+    "spectrum RUN --depths 0 2": "--depths is (0, 2)",
+    "spectrum RUN --example 2": "--example is for the maps of attention",
+    "spectrum RUN --out NOTHING": "--out",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_sentence(
+    task_runs: Path,
+    runs: Runs,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    tmp_path: Path,
+    line: str,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "nothing.txt").write_text("x")
+    weightless = shutil.copytree(task_runs / "mixit", tmp_path / "weightless")
+    (weightless / "model.safetensors").unlink()
+    places = {
+        "EMPTY": tmp_path / "empty",
+        "NOTHING": tmp_path / "nothing.txt",
+        "WEIGHTLESS": weightless,
+        "RUN": task_runs / "frozen_qk",
+        "LSTM": task_runs / "lstm",
+        "TEXT": runs.folder("standard"),
+    }
+    words = line.split(" ")
+    for name, place in places.items():
+        words = [word.replace(name, str(place)) for word in words]
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, *words)
+    assert exit_.value.code == 2
+    output = capsys.readouterr()
+    assert MISTAKES[line] in output.err and output.err.count("\n") == 1
+    assert not output.out
