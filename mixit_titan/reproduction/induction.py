@@ -17,7 +17,7 @@ from mixit_titan.reproduction.claims import (
     value,
 )
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit, Shown
-from mixit_titan.reproduction.jobs import Plan, Result, analysis, task_grid, task_point
+from mixit_titan.reproduction.jobs import Job, Plan, Result, analysis, task_grid, task_point
 from mixit_titan.reproduction.paper import TABLE_1
 from mixit_titan.reproduction.pictures import draw_bars, draw_lines
 from mixit_titan.reproduction.units import COUNT, PERCENT, SHARE
@@ -96,7 +96,10 @@ FIGURE_2_EXHIBIT = Exhibit(
 
 def _figure_3(plan: Plan) -> Cells:
     """Of the first seed's two-layer frozen_qk model at the preset, which Table 1 has too."""
-    run, *_ = task_point(plan, "retrieval", "frozen_qk", layers=2)
+    return heads_of(plan, task_point(plan, "retrieval", "frozen_qk", layers=2)[0])
+
+
+def heads_of(plan: Plan, run: Job) -> Cells:
     job = analysis("attention", run, plan.out / "attention" / run.folder.name)
     return {
         title: {
@@ -112,11 +115,9 @@ _HEAD_UNITS = {"layer": COUNT, "head": COUNT, "attention": SHARE, "uniform": SHA
 
 
 def _of_head(found: Result, kind: str, column: str) -> float:
-    """Layers and heads are counted from 1, as the paper does."""
     if column == "uniform":
         return found["uniform"][kind]
-    best = found[f"{kind}_head"]
-    return best["score"] if column == "attention" else best[column] + 1
+    return found[f"{kind}_head"]["score" if column == "attention" else column]
 
 
 def _attends(id: str, head: str, layer: int, in_paper: str) -> Claim:

@@ -69,14 +69,14 @@ def _table_7(plan: Plan) -> Cells:
     job = analysis("covariance", run, plan.out / "covariance" / run.folder.name)
     return {
         variant: {
-            layers: Cell(((job,),), lambda found, v=variant, n=int(layers): _at_start(found, v, n))
+            layers: Cell(((job,),), lambda found, v=variant, n=int(layers): at_start(found, v, n))
             for layers in depths
         }
         for variant, depths in TABLE_7.items()
     }
 
 
-def _at_start(found: Result, variant: str, layers: int) -> float:
+def at_start(found: Result, variant: str, layers: int) -> float:
     wanted = {"variant": variant, "layers": layers, "trained": False}
     (row,) = [row for row in found["rows"] if wanted.items() <= row.items()]
     return row["covariance"]

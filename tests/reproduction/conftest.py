@@ -9,6 +9,7 @@ import pytest
 from mixit_titan.cli import main
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit
 from mixit_titan.reproduction.exhibits import EXHIBITS
+from mixit_titan.reproduction.induction import heads_of
 from mixit_titan.reproduction.jobs import Plan, task_point
 
 TINY = {"width": 8, "batch": 4, "steps": 2, "test": 20, "digits": 2, "warmup": 1}
@@ -30,11 +31,18 @@ def _depth(plan: Plan) -> Cells:
     }
 
 
+def _heads_of(plan: Plan) -> Cells:
+    tiny = TINY | {"heads": 2, "layers": 2, "pairs": 4}
+    del tiny["digits"]
+    return heads_of(plan, task_point(plan, "retrieval", "frozen_qk", **tiny)[0])
+
+
 @pytest.fixture(scope="session")
 def tiny_exhibits() -> dict[str, Exhibit]:
-    """Tables 5 and 6 of tiny models, and Table 1 as it is."""
+    """Figure 3 and Tables 5 and 6 of tiny models, and Table 1 as it is."""
     return {
         "table1": EXHIBITS["table1"],
+        "figure3": dataclasses.replace(EXHIBITS["figure3"], cells=_heads_of),
         "table5": dataclasses.replace(EXHIBITS["table5"], cells=_heads),
         "table6": dataclasses.replace(EXHIBITS["table6"], cells=_depth),
     }
@@ -60,5 +68,5 @@ def command(tiny_exhibits: dict[str, Exhibit]) -> Callable[..., None]:
 def reproduced(tmp_path_factory: pytest.TempPathFactory, command: Callable[..., None]) -> Path:
     """The folder of a whole run."""
     out = tmp_path_factory.mktemp("reproduced")
-    command("--only", "table5,table6", "--seeds", "2", "--out", str(out))
+    command("--only", "figure3,table5,table6", "--seeds", "2", "--out", str(out))
     return out

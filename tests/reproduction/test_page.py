@@ -58,7 +58,7 @@ def page(reproduced: Path) -> Page:
 
 
 def test_pictures_are_inside_and_described(page: Page) -> None:
-    assert len(page.pictures) == page.captions == 2
+    assert len(page.pictures) == page.captions == 3
     for picture in page.pictures:
         assert picture["src"].startswith("data:image/png;base64,")
         assert len(picture["alt"]) > 40
@@ -73,7 +73,7 @@ def test_nothing_is_loaded_or_run(page: Page, reproduced: Path) -> None:
 
 def test_links_lead_somewhere(page: Page) -> None:
     assert {a[1:] for a in page.addresses if a.startswith("#")} == set(page.ids)
-    assert page.ids == ["table1", "table5", "table6"]
+    assert page.ids == ["table1", "figure3", "table5", "table6"]
 
 
 def test_all_of_the_report_is_on_the_page(page: Page, reproduced: Path) -> None:
