@@ -42,7 +42,7 @@ class Exhibit:
     row: str
     """What a row is."""
     column: str
-    """What the columns are: of figures over something, such as depth."""
+    """What a column is; where they are numbers, what is counted."""
     units: dict[str, Unit]
     """Of each column, or of all under "all"."""
     paper: Table

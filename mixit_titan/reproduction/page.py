@@ -1,6 +1,7 @@
 """report.html: one file with its pictures inside, for any width, by day and by night."""
 
 import base64
+import struct
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ td i { display: block; color: var(--soft); font-style: normal; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }
 td small { display: block; color: var(--soft); }
 figure { margin: 0 0 1rem; }
-img { display: block; width: 42rem; max-width: 100%; height: auto; margin: 0 auto; background: #fff;
+img { display: block; max-width: 100%; height: auto; margin: 0 auto; background: #fff;
   border-radius: .5rem; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .5rem; }
 .notes { margin: .75rem 0 0; padding-left: 1.2rem; font-size: .9rem; }
@@ -142,10 +143,12 @@ def _table(entry: dict[str, Any]) -> str:
     for row in entry["rows"]:
         cells = "".join(f"<td>{_cell(text)}</td>" for text in row["text"])
         body.append(f'<tr><th scope="row">{_name(row["name"])}</th>{cells}</tr>')
+    over = all(name.isdigit() for name in entry["columns"])
+    corner = f"{entry['row']} by {entry['column']}" if over else entry["row"]
     label = escape(f"{entry['title']}: figures")
     return (
         f'<div class="box" role="region" tabindex="0" aria-label="{label}"><table><thead><tr>'
-        f'<th scope="col">{escape(entry["row"])}</th>{head}</tr></thead>'
+        f'<th scope="col">{escape(corner)}</th>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
     )
 
@@ -170,8 +173,11 @@ def _cell(text: dict[str, str]) -> str:
 def _figure(entry: dict[str, Any], out: Path) -> str:
     if entry["picture"] is None:
         return '<p class="soft">No picture yet: not run.</p>'
-    data = base64.b64encode((out / entry["picture"]).read_bytes()).decode()
+    picture = (out / entry["picture"]).read_bytes()
+    width, height = (2 * size // 3 for size in struct.unpack(">II", picture[16:24]))  # PNG's header
+    data = base64.b64encode(picture).decode()
     return (
-        f'<figure><img src="data:image/png;base64,{data}" alt="{escape(entry["alt"])}">'
+        f'<figure><img src="data:image/png;base64,{data}" width="{width}" height="{height}" '
+        f'alt="{escape(entry["alt"])}">'
         f"<figcaption>{escape(entry['caption'])}</figcaption></figure>"
     )

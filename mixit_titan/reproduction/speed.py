@@ -17,7 +17,7 @@ def _cells(plan: Plan) -> Cells:
     at = _REHEARSAL if plan.steps else _CPU if plan.scale == "cpu" else _PAPER
     words = [word for key, value in at.items() for word in (f"--{key}", str(value))]
     job = benchmark(plan, "--variants", *THROUGHPUT, *words, settings={"task": "bench", **at})
-    keys = {"to standard": "ratio", "samples/s": "samples_per_s"}
+    keys = {"ratio to standard": "ratio", "samples/s": "samples_per_s"}
     return {
         variant: {
             column: Cell(((job,),), lambda found, v=variant, k=key: _of(found, v)[k])
@@ -36,10 +36,12 @@ THROUGHPUT_EXHIBIT = Exhibit(
     title="Appendix D: throughput of training",
     row="model",
     column="figure",
-    units={"samples/s": RATE, "to standard": RATIO},
+    units={"samples/s": RATE, "ratio to standard": RATIO},
     paper=THROUGHPUT,
     claims=(
-        in_order("throughput.order", tuple(THROUGHPUT), RATIO, column="to standard", rising=True),
+        in_order(
+            "throughput.order", tuple(THROUGHPUT), RATIO, column="ratio to standard", rising=True
+        ),
     ),
     cells=_cells,
     draw=draw_bars,

@@ -81,8 +81,8 @@ CASES: list[tuple[str, Figures, bool | None]] = [
     ("table7.mixit", over("random", 0.2, 0.9, 4.0), None),
     ("table7.order", over("mixit", 0.1, 0.1) | over("random", 0.2, 0.3), True),
     ("table7.order", over("mixit", 0.1, 0.3) | over("random", 0.2, 0.3), False),
-    ("throughput.order", one("to standard", standard=1, frozen_qk=1.2, mixit=1.3), True),
-    ("throughput.order", one("to standard", standard=1, frozen_qk=0.99, mixit=1.3), False),
+    ("throughput.order", one("ratio to standard", standard=1, frozen_qk=1.2, mixit=1.3), True),
+    ("throughput.order", one("ratio to standard", standard=1, frozen_qk=0.99, mixit=1.3), False),
 ]
 
 

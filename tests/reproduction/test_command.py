@@ -182,8 +182,8 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(
         assert second.value.code == 2
         assert "another mixit-titan reproduce runs in" in capsys.readouterr().err
         process.send_signal(signal.SIGINT)
-        # Its jobs hold the other end of the pipe: this returns when all of them have ended.
         said, _ = process.communicate(timeout=300)
+        wait_until(lambda: not group_exists(process.pid))
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -194,13 +194,22 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(
     assert all(claim["holds"] is None for claim in entry["claims"])
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen) -> None:
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen | None = None) -> None:
+    """`process` must live as long."""
     for _ in range(3000):
         if condition():
             return
-        assert process.poll() is None, process.communicate()
+        assert process is None or process.poll() is None, process.communicate()
         time.sleep(0.1)
     raise TimeoutError
+
+
+def group_exists(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_the_list_has_every_training_of_the_paper_s_scale(
