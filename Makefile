@@ -1,11 +1,12 @@
 # make demo   set up and run the main job      make test   set up and run the tests
+# make reproduce   the paper's tables and figures again, on a CPU
 # make test-slurm   the tests that need a Slurm, which it installs (Debian or Ubuntu, as root)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-slurm lint clean
+.PHONY: venv demo reproduce test test-slurm lint clean
 
 venv: $(STAMP)
 
@@ -20,6 +21,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/mixit-titan demo --out runs/demo
+
+reproduce: $(STAMP)
+	$(BIN)/mixit-titan reproduce --scale cpu --out runs/reproduce
 
 test: lint
 	$(BIN)/python -m pytest --ignore=tests/slurm

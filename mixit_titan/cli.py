@@ -191,6 +191,12 @@ def analyze(arguments: list[str]) -> None:
     run_analyze(tyro.cli(AnalyzeArguments, prog="mixit-titan analyze", args=arguments))
 
 
+def reproduce(arguments: list[str]) -> None:
+    from mixit_titan.reproduction.command import ReproduceArguments, run_reproduce
+
+    run_reproduce(tyro.cli(ReproduceArguments, prog="mixit-titan reproduce", args=arguments))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
@@ -204,6 +210,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "generate": generate,
     "export": export,
     "analyze": analyze,
+    "reproduce": reproduce,
 }
 
 
@@ -221,7 +228,8 @@ def _usage() -> str:
         "  bench               throughput of the variants, and how far each is from its limit\n"
         "  generate RUN_DIR    text from a trained model\n"
         "  export RUN_DIR      a trained model as a Hugging Face folder\n"
-        "  analyze KIND RUN    look into a trained model: attention, covariance, ...\n\n"
+        "  analyze KIND RUN    look into a trained model: attention, covariance, ...\n"
+        "  reproduce           the paper's tables and figures again, beside the paper's\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 

@@ -123,7 +123,7 @@ def _words(key: str, value: str) -> list[str]:
 
 def _run_all(points: list[Point], args: SweepArguments, console: Console) -> list[Point]:
     """Train what is not finished, `jobs` at a time; returns the points that failed."""
-    waiting = [point for point in points if not _finished(point, args)]
+    waiting = [point for point in points if not is_finished(point.folder(args.out))]
     console.print(f"{len(points)} points, {len(points) - len(waiting)} of them done before")
     running: dict[str, tuple[Point, BaseProcess]] = {}
     failed, done = [], len(points) - len(waiting)
@@ -136,7 +136,7 @@ def _run_all(points: list[Point], args: SweepArguments, console: Console) -> lis
                 if not process.is_alive():
                     del running[key]
                     done += 1
-                    if process.exitcode != 0 or not _finished(point, args):
+                    if process.exitcode != 0 or not is_finished(point.folder(args.out)):
                         failed.append(point)
                     _say(console, point, args, f"{done} of {len(points)}")
             time.sleep(0.2)
@@ -169,9 +169,8 @@ def _train(run: Run, folder: Path, device: str, threads: int) -> None:
     run_task(run, folder, device=device, wandb=False, quiet=False)
 
 
-def _finished(point: Point, args: SweepArguments) -> bool:
-    """Whether the folder holds this point's result. A broken folder is emptied."""
-    folder = point.folder(args.out)
+def is_finished(folder: Path) -> bool:
+    """Whether the folder of a point holds its result. A broken folder is emptied."""
     try:
         result, _ = read_result(folder), read_state(folder)
         whole = result is None or {"accuracy", "settings"} <= result.keys()

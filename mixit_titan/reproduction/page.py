@@ -1,0 +1,183 @@
+"""report.html: one file with its pictures inside, for any width, by day and by night."""
+
+import base64
+import struct
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.plotting import COLORS
+from mixit_titan.reproduction.claims import NOT_RUN, VERDICTS
+
+_MARKS = {True: "✓", False: "✗", None: "&ndash;"}
+_CLASSES = {True: "yes", False: "no", None: "none"}
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1c2024; --soft: #5d6670; --back: #f6f7f9; --card: #fff;
+  --line: #dde1e6; --yes: #0a6b3d; --yes-back: #dcf3e6; --no: #a02020; --no-back: #fbe3e1;
+  --none: #5d6670; --none-back: #e8ebee; --link: #0b5cad; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6e9ec; --soft: #a0a9b3; --back: #14171a;
+  --card: #1d2125; --line: #343a41; --yes: #7fdcaa; --yes-back: #123824; --no: #ff9d95;
+  --no-back: #461b18; --none: #a0a9b3; --none-back: #2b3036; --link: #7db8f5; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--back); color: var(--text);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+main { max-width: 62rem; margin: 0 auto; padding: 2rem 1rem 4rem; }
+h1 { font-size: clamp(1.5rem, 4vw, 2.1rem); line-height: 1.2; margin: 0 0 .5rem; }
+h2 { font-size: 1.25rem; line-height: 1.3; margin: 0 0 1rem; }
+p, li, td, dd, figcaption { overflow-wrap: anywhere; }
+a { color: var(--link); }
+.soft { color: var(--soft); font-size: .9rem; }
+.counts { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.25rem 0; padding: 0;
+  list-style: none; }
+.counts li { flex: 1 1 6.5rem; padding: .7rem 1rem; border-radius: .6rem; }
+.counts b { display: block; font-size: 1.9rem; line-height: 1.1; }
+.yes { color: var(--yes); background: var(--yes-back); }
+.no { color: var(--no); background: var(--no-back); }
+.none { color: var(--none); background: var(--none-back); }
+nav ul { display: flex; flex-wrap: wrap; gap: .4rem; padding: 0; margin: 0; list-style: none; }
+nav a { display: block; padding: .25rem .7rem; border: 1px solid var(--line);
+  border-radius: 1rem; background: var(--card); text-decoration: none; font-size: .9rem; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: .8rem;
+  padding: 1.25rem; margin-top: 1.5rem; }
+.claims { list-style: none; padding: 0; margin: 0 0 1.25rem; }
+.claims li { padding: .6rem 0; border-top: 1px solid var(--line); }
+.claims li:first-child { border-top: 0; padding-top: 0; }
+.verdict { display: inline-block; padding: 0 .55rem; border-radius: .8rem; font-size: .85rem;
+  font-weight: 600; white-space: nowrap; margin-right: .4rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .75rem;
+  margin: .3rem 0 0; font-size: .88rem; }
+dt { color: var(--soft); }
+dd { margin: 0; }
+.box { overflow-x: auto; margin: 0 0 1.25rem; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: .45rem .7rem; text-align: right; border-bottom: 1px solid var(--line);
+  white-space: nowrap; vertical-align: top; }
+th:first-child { text-align: left; }
+thead th { color: var(--soft); font-weight: 600; font-size: .85rem; }
+td b { display: block; font-weight: 600; }
+td i { display: block; color: var(--soft); font-style: normal; }
+.dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }
+td small { display: block; color: var(--soft); }
+figure { margin: 0 0 1rem; }
+img { display: block; max-width: 100%; height: auto; margin: 0 auto; background: #fff;
+  border-radius: .5rem; }
+figcaption { color: var(--soft); font-size: .9rem; margin-top: .5rem; }
+.notes { margin: .75rem 0 0; padding-left: 1.2rem; font-size: .9rem; }
+@media (max-width: 34rem) { main { padding: 1.25rem .6rem 3rem; } section { padding: .9rem; }
+  th, td { padding: .4rem .45rem; font-size: .88rem; } }
+"""
+
+
+def html_page(found: dict[str, Any], summary: str, out: Path) -> str:
+    """`found` is what report.json holds, its pictures are in `out`."""
+    title = "Is random attention sufficient? The paper's figures, and ours"
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{escape(title)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<main>
+<header>
+<h1>{escape(title)}</h1>
+<p class="soft">arXiv 2506.01115, done again by mixit_titan. {escape(summary)}</p>
+{_counts(found["claims"])}
+{_links(found["exhibits"])}
+</header>
+{"".join(_section(entry, out) for entry in found["exhibits"])}
+</main>
+</body>
+</html>
+"""
+
+
+def _counts(claims: list[dict[str, Any]]) -> str:
+    items = []
+    for holds, verdict in VERDICTS.items():
+        number = sum(claim["holds"] is holds for claim in claims)
+        items.append(f'<li class="{_CLASSES[holds]}"><b>{number}</b>{verdict}</li>')
+    return f'<ul class="counts" aria-label="Claims by verdict">{"".join(items)}</ul>'
+
+
+def _links(entries: list[dict[str, Any]]) -> str:
+    items = []
+    for entry in entries:
+        marks = "".join(_MARKS[claim["holds"]] for claim in entry["claims"])
+        name = entry["title"].partition(":")[0]
+        items.append(f'<li><a href="#{entry["id"]}">{escape(name)} {marks}</a></li>')
+    return f'<nav aria-label="Exhibits"><ul>{"".join(items)}</ul></nav>'
+
+
+def _section(entry: dict[str, Any], out: Path) -> str:
+    notes = "".join(f"<li>{escape(note)}</li>" for note in entry["notes"])
+    return f"""<section id="{entry["id"]}">
+<h2>{escape(entry["title"])}</h2>
+<ul class="claims">{"".join(map(_claim, entry["claims"]))}</ul>
+{_table(entry)}
+{_figure(entry, out)}
+<p class="soft">{escape(entry["setting"])}. {entry["seconds"]:,.0f} s of one process.</p>
+{f'<ul class="notes">{notes}</ul>' if notes else ""}
+</section>
+"""
+
+
+def _claim(claim: dict[str, Any]) -> str:
+    holds = claim["holds"]
+    verdict = f"{_MARKS[holds]} {VERDICTS[holds]}"
+    return (
+        f'<li><span class="verdict {_CLASSES[holds]}">{verdict}</span>{escape(claim["says"])}'
+        f"<dl><dt>paper</dt><dd>{escape(claim['paper'])}</dd>"
+        f"<dt>ours</dt><dd>{escape(claim['ours'])}</dd></dl></li>"
+    )
+
+
+def _table(entry: dict[str, Any]) -> str:
+    """Ours, and below it the paper's. A wide one scrolls inside its box."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in entry["columns"])
+    body = []
+    for row in entry["rows"]:
+        cells = "".join(f"<td>{_cell(text)}</td>" for text in row["text"])
+        body.append(f'<tr><th scope="row">{_name(row["name"])}</th>{cells}</tr>')
+    over = all(name.isdigit() for name in entry["columns"])
+    corner = f"{entry['row']} by {entry['column']}" if over else entry["row"]
+    label = escape(f"{entry['title']}: figures")
+    return (
+        f'<div class="box" role="region" tabindex="0" aria-label="{label}"><table><thead><tr>'
+        f'<th scope="col">{escape(corner)}</th>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _name(row: str) -> str:
+    """With the colour that a variant has in all pictures."""
+    dot = f'<span class="dot" style="background: {COLORS[row]}"></span>' if row in COLORS else ""
+    return dot + escape(row)
+
+
+def _cell(text: dict[str, str]) -> str:
+    """`text` of a row in report.json."""
+    measured = text["ours"] not in ("", NOT_RUN)
+    ours = f"<b>{escape(text['ours'])}</b>" if measured else f"<i>{text['ours'] or '&ndash;'}</i>"
+    below = [
+        f"± {text['std']}" if text["std"] else "",
+        f"paper {text['paper']}" if text["paper"] else "",
+    ]
+    return ours + "".join(f"<small>{escape(line)}</small>" for line in below if line)
+
+
+def _figure(entry: dict[str, Any], out: Path) -> str:
+    if entry["picture"] is None:
+        return '<p class="soft">No picture yet: not run.</p>'
+    picture = (out / entry["picture"]).read_bytes()
+    width, height = (2 * size // 3 for size in struct.unpack(">II", picture[16:24]))  # PNG's header
+    data = base64.b64encode(picture).decode()
+    return (
+        f'<figure><img src="data:image/png;base64,{data}" width="{width}" height="{height}" '
+        f'alt="{escape(entry["alt"])}">'
+        f"<figcaption>{escape(entry['caption'])}</figcaption></figure>"
+    )

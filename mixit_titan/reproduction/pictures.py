@@ -1,0 +1,101 @@
+"""Bars and lines of our figures, with the paper's beside them."""
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from mixit_titan.plotting import COLORS, save_figure
+from mixit_titan.reproduction.exhibit import Shown
+
+_OTHERS = ("#17becf", "#d62728", "#8c564b")
+"""For rows that are not variants."""
+
+
+def draw_bars(shown: Shown, path: Path) -> str:
+    """A group of bars for each column that has the unit of the first; a black line is the
+    paper's."""
+    exhibit = shown.exhibit
+    unit = exhibit.unit(shown.columns[0])
+    columns = [column for column in shown.columns if exhibit.unit(column) is unit]
+    figure = Figure(figsize=(6.4, 3.4))
+    axes = figure.subplots()
+    width = 0.8 / len(shown.rows)
+    for n, row in enumerate(shown.rows):
+        for group, column in enumerate(columns):
+            middle = group + (n - (len(shown.rows) - 1) / 2) * width
+            ours = shown.ours.get(row, {}).get(column)
+            if ours is not None:
+                height, error = unit.factor * ours.mean, unit.factor * ours.std
+                axes.bar(middle, height, 0.9 * width, yerr=error or None, color=_color(n, row))
+            paper = exhibit.paper.get(row, {}).get(column)
+            if paper is not None:
+                place = unit.factor * paper
+                axes.hlines(place, middle - width / 2, middle + width / 2, "black", linewidth=2)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.grid(axis="y", alpha=0.3)
+    _finish(axes, shown, [Line2D([], [], color="black", linewidth=2, label="paper")])
+    save_figure(figure, path)
+    return f"Bars of {unit.label}. {_in_words(shown, columns)}"
+
+
+def draw_lines(shown: Shown, path: Path) -> str:
+    """A line for each row over the columns, which are numbers; dashed: the paper's."""
+    exhibit = shown.exhibit
+    unit = exhibit.unit(shown.columns[0])
+    figure = Figure(figsize=(6.4, 3.4))
+    axes = figure.subplots()
+    for n, row in enumerate(shown.rows):
+        color = _color(n, row)
+        ours = {int(c): found for c, found in shown.ours.get(row, {}).items() if found is not None}
+        means = [unit.factor * found.mean for found in ours.values()]
+        errors = [unit.factor * found.std for found in ours.values()]
+        axes.errorbar([*ours], means, errors, color=color, marker="o", capsize=3)
+        paper = exhibit.paper.get(row, {})
+        places = [int(column) for column in paper]
+        axes.plot(places, [unit.factor * x for x in paper.values()], "--", color=color, alpha=0.7)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([int(column) for column in shown.columns], shown.columns)
+    axes.minorticks_off()
+    axes.set_xlabel(exhibit.column)
+    axes.grid(alpha=0.3)
+    dashed = Line2D([], [], color="grey", linestyle="--", label="paper")
+    _finish(axes, shown, [dashed] if exhibit.paper else [])
+    save_figure(figure, path)
+    return f"Lines of {unit.label} over the {exhibit.column}. {_in_words(shown, shown.columns)}"
+
+
+def _color(n: int, row: str) -> str:
+    return COLORS.get(row) or _OTHERS[n % len(_OTHERS)]
+
+
+def _finish(axes: Axes, shown: Shown, of_paper: list[Line2D]) -> None:
+    unit = shown.exhibit.unit(shown.columns[0])
+    axes.set_ylabel(unit.label)
+    if unit.factor == 100:
+        axes.set_ylim(0, 105)
+    if unit.logarithmic:
+        axes.set_yscale("log")
+    names = [
+        Line2D([], [], color=_color(n, row), linewidth=6, label=row)
+        for n, row in enumerate(shown.rows)
+    ]
+    axes.legend(
+        handles=[*names, *of_paper], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5,
+        frameon=False,
+    )  # fmt: skip
+
+
+def _in_words(shown: Shown, columns: list[str]) -> str:
+    said = []
+    for row in shown.rows:
+        ours = shown.ours.get(row, {})
+        values = [
+            f"{column} {shown.exhibit.unit(column).show(found.mean)}"
+            for column in columns
+            if (found := ours.get(column)) is not None
+        ]
+        if values:
+            said.append(f"{row}: {', '.join(values)}.")
+    return " ".join(said)

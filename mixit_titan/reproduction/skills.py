@@ -1,0 +1,160 @@
+"""What works without learned attention: Tables 3 to 6."""
+
+from mixit_titan.model.accounting import count, meta_model
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.shapes import find_flavor
+from mixit_titan.model.variants import find_variant
+from mixit_titan.reproduction.claims import apart, changes, equal, in_order, near, stays
+from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit
+from mixit_titan.reproduction.jobs import Plan, task_grid, task_point
+from mixit_titan.reproduction.paper import TABLE_3, TABLE_4, TABLE_5, TABLE_6
+from mixit_titan.reproduction.pictures import draw_bars, draw_lines
+from mixit_titan.reproduction.units import BITS, COUNT, PERCENT
+
+_TASKS = {
+    "addition": "addition",
+    "Dyck-1": "dyck",
+    "modular": "modular",
+    "memorization": "memorization",
+    "Yelp": "yelp",
+}
+
+
+def _tasks(plan: Plan, names: list[str]) -> list[str]:
+    """Reviews are not made here: they come from a file, or at paper scale from the hub."""
+    has_reviews = plan.reviews is not None or plan.scale == "paper"
+    return [name for name in names if name != "Yelp" or has_reviews]
+
+
+def _about_reviews(plan: Plan) -> str:
+    return "" if "Yelp" in _tasks(plan, ["Yelp"]) else "Yelp is not run: name reviews by --reviews."
+
+
+def _table_3(plan: Plan) -> Cells:
+    return {
+        variant: {
+            name: Cell(task_grid(plan, _TASKS[name], variant)) for name in _tasks(plan, [*_TASKS])
+        }
+        for variant in TABLE_3
+    }
+
+
+TABLE_3_EXHIBIT = Exhibit(
+    id="table3",
+    title="Table 3: tasks that random attention solves",
+    row="model",
+    column="task",
+    units={"all": PERCENT},
+    paper=TABLE_3,
+    claims=tuple(
+        near(f"table3.{task}", ("frozen_qk", "mixit"), "standard", 0.03, PERCENT, column=name)
+        for name, task in _TASKS.items()
+    ),
+    cells=_table_3,
+    draw=draw_bars,
+    caption="Accuracy of each model, with the paper's as a black line.",
+    note=_about_reviews,
+)
+
+
+def _table_4(plan: Plan) -> Cells:
+    """The paper's is too much for the model to learn, and so is the small one: about 2.3 bits for
+    each parameter of `standard`."""
+    own = {"keys": 256} if plan.scale == "cpu" else {"width": 128, "lr": 5e-3, "steps": 10_000}
+    table: Cells = {}
+    for variant in TABLE_4:
+        place = task_point(plan, "memorization", variant, **own)
+        table[variant] = {
+            "accuracy": Cell((place,)),
+            "bits per parameter": Cell((place,), lambda result: result["bits_per_parameter"]),
+            "trained": Cell(counted=_trained(variant)),
+        }
+    return table
+
+
+def _trained(variant: str) -> int:
+    """In the paper's shape, at any scale."""
+    shape = find_flavor("table4")
+    config = llama_config(shape, find_variant(variant), attention="sdpa")
+    return count(config, meta_model(config), shape.seq_len).trainable
+
+
+_BY_ACCURACY = ("standard", "frozen_qk", "mixit", "frozen_mlp")
+TABLE_4_EXHIBIT = Exhibit(
+    id="table4",
+    title="Table 4: memorization that is not saturated",
+    row="model",
+    column="figure",
+    units={"accuracy": PERCENT, "bits per parameter": BITS, "trained": COUNT},
+    paper=TABLE_4,
+    claims=(
+        in_order("table4.accuracy", _BY_ACCURACY, PERCENT, column="accuracy", tie=0.03),
+        in_order("table4.bits", _BY_ACCURACY, BITS, column="bits per parameter", tie=0.1),
+        apart("table4.mlp", "mixit", "frozen_mlp", 0.2, PERCENT, column="accuracy"),
+        equal(
+            "table4.counts",
+            {row: figures["trained"] for row, figures in TABLE_4.items()},
+            COUNT,
+            column="trained",
+        ),
+    ),
+    cells=_table_4,
+    draw=draw_bars,
+    caption="Share of random pairs that are learned by heart, with the paper's as a black line: "
+    "the MLP is what remembers.",
+    note=lambda plan: "The trained parameters are counted in the paper's shape at any scale.",
+)
+
+
+def _table_5(plan: Plan) -> Cells:
+    heads = (4, 16, 64) if plan.scale == "cpu" else (4, 16, 64, 256)
+    return {
+        name: {str(n): Cell((task_point(plan, _TASKS[name], "mixit", heads=n),)) for n in heads}
+        for name in _tasks(plan, [*TABLE_5])
+    }
+
+
+TABLE_5_EXHIBIT = Exhibit(
+    id="table5",
+    title="Table 5: MixiT by the number of heads",
+    row="task",
+    column="heads",
+    units={"all": PERCENT},
+    paper=TABLE_5,
+    claims=(
+        changes("table5.addition", "addition", 0.1, "heads", PERCENT),
+        changes("table5.dyck", "Dyck-1", 0.05, "heads", PERCENT),
+        stays("table5.yelp", ("Yelp",), 0.03, "heads", PERCENT),
+    ),
+    cells=_table_5,
+    draw=draw_lines,
+    caption="Accuracy of mixit; dashed: the paper's. Each head is one fixed sum of the tokens "
+    "before, so that more heads tell more.",
+    note=_about_reviews,
+)
+
+
+def _table_6(plan: Plan) -> Cells:
+    depths = (2, 4, 8) if plan.scale == "cpu" else (2, 8, 16)
+    return {
+        variant: {str(n): Cell((task_point(plan, "addition", variant, layers=n),)) for n in depths}
+        for variant in TABLE_6
+    }
+
+
+TABLE_6_EXHIBIT = Exhibit(
+    id="table6",
+    title="Table 6: decimal addition by depth",
+    row="model",
+    column="layers",
+    units={"all": PERCENT},
+    paper=TABLE_6,
+    claims=(
+        stays("table6.mixit", ("mixit",), 0.03, "depth", PERCENT),
+        changes("table6.random", "random", -0.2, "depth", PERCENT),
+    ),
+    cells=_table_6,
+    draw=draw_lines,
+    caption="Accuracy; dashed: the paper's. MixiT stays trainable at depth, a transformer of "
+    "random layers does not.",
+)

@@ -1,0 +1,31 @@
+"""How figures are written: accuracies, losses, counts, ratios."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Unit:
+    label: str
+    """For the axis of a picture."""
+    show: Callable[[float], str]
+    gap: Callable[[float], str]
+    """A difference of two figures."""
+    factor: float = 1.0
+    """From a value to what the axis counts."""
+    logarithmic: bool = False
+    """The axis."""
+
+
+def _many(number: float, what: str) -> str:
+    return f"{number:g} {what}{'' if number == 1 else 's'}"
+
+
+PERCENT = Unit("accuracy (%)", "{:.2%}".format, lambda x: _many(100 * x, "point"), 100.0)
+NATS = Unit("log perplexity (nats per token)", "{:.3f}".format, lambda x: _many(x, "nat"))
+BITS = Unit("bits per trained parameter", "{:.2f}".format, lambda x: _many(x, "bit"))
+COUNT = Unit("", "{:,.0f}".format, "{:,.0f}".format)
+RATE = Unit("samples/s", "{:,.1f}".format, "{:,.1f}".format)
+RATIO = Unit("throughput to standard", "{:.3f}x".format, "{:g}".format)
+COVARIANCE = Unit("covariance", "{:.5f}".format, "{:g}".format, logarithmic=True)
+SHARE = Unit("share of the attention", "{:.2f}".format, "{:g}".format)

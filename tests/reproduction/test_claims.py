@@ -1,0 +1,136 @@
+"""Each kind of claim on figures made by hand: that hold, that do not, and that are missing."""
+
+from typing import Any
+
+import pytest
+
+from mixit_titan.reproduction.claims import Claim, Figures
+from mixit_titan.reproduction.exhibits import EXHIBITS
+
+
+def claim(id: str) -> Claim:
+    (found,) = [c for exhibit in EXHIBITS.values() for c in exhibit.claims if c.id == id]
+    return found
+
+
+def judge(id: str, figures: Figures) -> bool | None:
+    exhibit = EXHIBITS[id.partition(".")[0]]
+    return claim(id).judge(exhibit.paper, figures)["holds"]
+
+
+def one(column: str, **rows: float | None) -> Figures:
+    return {row: {column: number} for row, number in rows.items()}
+
+
+def four(column: str, *numbers: float | None) -> Figures:
+    rows = ("standard", "frozen_mlp", "frozen_qk", "mixit")
+    return one(column, **dict(zip(rows, numbers, strict=True)))
+
+
+def over(row: str, *numbers: float | None) -> Figures:
+    return {row: {str(2**n): number for n, number in enumerate(numbers, 1)}}
+
+
+CASES: list[tuple[str, Figures, bool | None]] = [
+    ("table1.hop.order", four("k-hop", 1, 0.98, 0.9, 0.5), True),
+    # Within a point is a tie, two points are not.
+    ("table1.hop.order", four("k-hop", 0.995, 1, 0.9, 0.5), True),
+    ("table1.hop.order", four("k-hop", 0.98, 1, 0.9, 0.5), False),
+    ("table1.hop.order", four("k-hop", 1, 1, 0.4, 0.5), False),
+    # Four at chance are no order.
+    ("table1.hop.order", four("k-hop", 0.25, 0.25, 0.25, 0.25), False),
+    ("table1.hop.order", four("k-hop", 1, None, 0.9, 0.5), None),
+    ("table1.retrieval.gap", one("retrieval", frozen_qk=0.9, mixit=0.69), True),
+    ("table1.retrieval.gap", one("retrieval", frozen_qk=0.9, mixit=0.71), False),
+    ("table1.retrieval.gap", one("retrieval", frozen_qk=0.9), None),
+    ("figure2.mixit", over("mixit", 1.0, 0.9, 0.7), True),
+    ("figure2.mixit", over("mixit", 1.0, 0.5, 0.9), False),
+    ("figure2.mixit", over("mixit", 1.0), None),
+    ("figure2.frozen_qk", over("mixit", 1.0, 0.7, 0.5) | over("frozen_qk", 1.0, 0.9, 0.6), True),
+    ("figure2.frozen_qk", over("mixit", 1.0, 0.7, 0.5) | over("frozen_qk", 1.0, 0.79, 0.6), False),
+    ("figure2.frozen_qk", over("mixit", 1.0, 0.7, 0.5) | over("frozen_qk", 1.0, 0.9, 0.4), False),
+    ("figure2.frozen_qk", over("mixit", 1.0, 0.9, 0.9) | over("frozen_qk", 1.0, 1.0, 1.0), False),
+    ("figure2.frozen_qk", over("mixit", 1.0, 0.7) | over("frozen_qk", 1.0, 0.9, 0.6), None),
+    ("figure2.others", over("standard", 1, 0.96) | over("frozen_mlp", 0.9, 1), True),
+    ("figure2.others", over("standard", 1, 0.96) | over("frozen_mlp", 1, 0.94), False),
+    ("table2.order", one("local text", standard=1.9, frozen_qk=2.4, mixit=2.5), True),
+    ("table2.order", one("local text", standard=1.9, frozen_qk=2.5, mixit=2.5), False),
+    ("table2.order", one("local text", standard=1.9, frozen_qk=2.6, mixit=2.5), False),
+    ("table2.order", one("local text", standard=None, frozen_qk=2.6, mixit=2.5), None),
+    ("table2.order", {}, None),
+    ("table3.dyck", one("Dyck-1", standard=0.95, frozen_qk=0.93, mixit=0.99), True),
+    ("table3.dyck", one("Dyck-1", standard=0.95, frozen_qk=0.95, mixit=0.91), False),
+    ("table4.accuracy", four("accuracy", 1, 0.2, 0.7, 0.72), True),
+    ("table4.accuracy", four("accuracy", 1, 0.3, 0.7, 0.2), False),
+    ("table4.mlp", one("accuracy", mixit=0.7, frozen_mlp=0.6), False),
+    ("table4.counts", four("trained", 790400, 394880, 724352, 724736), True),
+    ("table4.counts", four("trained", 790400, 394880, 724352, 724737), False),
+    ("table5.addition", over("addition", 0.3, 0.2, 0.5), True),
+    ("table5.addition", over("addition", 0.3, 0.9, 0.35), False),
+    ("table5.yelp", over("Yelp", 0.92, 0.90), True),
+    ("table5.yelp", over("Yelp", 0.92, 0.88, 0.92), False),
+    ("table6.mixit", over("mixit", 1.0, 0.98, 1.0), True),
+    ("table6.mixit", over("mixit", 1.0, 0.96, 1.0), False),
+    ("table6.random", over("random", 1.0, 0.3), True),
+    ("table6.random", over("random", 1.0, 0.9), False),
+    ("table6.random", over("random", 1.0, None), None),
+    ("table7.random", over("random", 0.002, 0.05), True),
+    ("table7.random", over("random", 0.002, 0.003), False),
+    ("table7.mixit", over("mixit", 0.1, 0.9) | over("random", 0.2, 0.9, 4.0), True),
+    ("table7.mixit", over("mixit", 0.1, 1.1) | over("random", 0.2, 0.9, 4.0), False),
+    ("table7.mixit", over("random", 0.2, 0.9, 4.0), None),
+    ("table7.order", over("mixit", 0.1, 0.1) | over("random", 0.2, 0.3), True),
+    ("table7.order", over("mixit", 0.1, 0.3) | over("random", 0.2, 0.3), False),
+    ("throughput.order", one("ratio to standard", standard=1, frozen_qk=1.2, mixit=1.3), True),
+    ("throughput.order", one("ratio to standard", standard=1, frozen_qk=0.99, mixit=1.3), False),
+]
+
+
+@pytest.mark.parametrize(("id", "figures", "expected"), CASES)
+def test_arithmetic_decides(id: str, figures: Figures, expected: bool | None) -> None:
+    assert judge(id, figures) is expected
+
+
+def heads(previous: tuple[int, float], induction: tuple[int, float]) -> Figures:
+    """A layer and a share each, where uniform attention has 0.2."""
+    names = {"previous-token head": previous, "induction head": induction}
+    return {
+        name: {"layer": layer, "attention": share, "uniform": 0.2}
+        for name, (layer, share) in names.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("figures", "previous", "induction"),
+    [
+        (heads((1, 0.5), (2, 0.9)), True, True),
+        (heads((2, 0.5), (2, 0.9)), False, True),
+        (heads((1, 0.8), (2, 0.3)), True, False),
+        (heads((1, 0.3), (1, 0.9)), False, False),
+        ({}, None, None),
+    ],
+)
+def test_the_two_heads_of_figure_3(
+    figures: Figures, previous: bool | None, induction: bool | None
+) -> None:
+    assert judge("figure3.previous", figures) is previous
+    assert judge("figure3.induction", figures) is induction
+
+
+def test_a_verdict_names_the_figures_of_both() -> None:
+    found: dict[str, Any] = claim("table1.retrieval.gap").judge(
+        EXHIBITS["table1"].paper, one("retrieval", frozen_qk=0.5, mixit=0.25)
+    )
+    assert found == {
+        "id": "table1.retrieval.gap",
+        "says": "mixit is at least 20 points below frozen_qk in retrieval",
+        "holds": True,
+        "paper": "frozen_qk 97.01%, mixit 11.24%",
+        "ours": "frozen_qk 50.00%, mixit 25.00%",
+    }
+
+
+def test_every_claim_has_a_name_of_its_own_and_both_outcomes_above() -> None:
+    ids = [c.id for exhibit in EXHIBITS.values() for c in exhibit.claims]
+    assert len(ids) == len(set(ids))
+    assert all(id.partition(".")[0] in EXHIBITS for id in ids)

@@ -1,0 +1,234 @@
+"""`mixit-titan reproduce` as a user types it."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mixit_titan.analysis.covariance import covariance_over_depth
+from mixit_titan.cli import main
+from mixit_titan.reproduction.exhibit import Cell, Exhibit
+from mixit_titan.reproduction.jobs import task_point
+from mixit_titan.reproduction.language import at_start
+
+Command = Callable[..., None]
+
+
+def test_a_report_has_figures_pictures_and_verdicts(reproduced: Path) -> None:
+    found = json.loads((reproduced / "report.json").read_text())
+    assert (found["scale"], found["seeds"]) == ("cpu", 2)
+    entries = {entry["id"]: entry for entry in found["exhibits"]}
+    assert list(entries) == ["table1", "figure3", "table5", "table6"]
+    depth = entries["table6"]
+    assert depth["columns"] == ["1", "2", "8", "16"]  # ours and the paper's
+    rows = {row["name"]: row for row in depth["rows"]}
+    assert rows["random"]["paper"] == [None, 1.0, 0.2353, 0.2288]
+    accuracy = {}
+    for folder in (reproduced / "tasks").iterdir():
+        result = json.loads((folder / "result.json").read_text())
+        at = result["settings"]
+        if result["task"] == "retrieval":
+            continue
+        accuracy[at["variant"], at["layers"], at["heads"], at["seed"]] = result["accuracy"]
+    assert len(accuracy) == 5 * 2  # two of mixit by heads, four by depth, one of them the same
+    for variant in ("mixit", "random"):
+        for column, layers in enumerate((1, 2)):
+            two = [accuracy[variant, layers, 2, seed] for seed in (0, 1)]
+            assert rows[variant]["ours"][column] == pytest.approx(sum(two) / 2)
+            assert rows[variant]["std"][column] == pytest.approx(abs(two[0] - two[1]) / 2**0.5)
+    assert depth["seconds"] > 0 and depth["jobs_left"] == 0 and depth["notes"] == []
+    assert "layers 1/2" in depth["setting"] and "digits 2" in depth["setting"]
+    assert (reproduced / depth["picture"]).read_bytes()[1:4] == b"PNG"
+    verdicts = {claim["id"]: claim["holds"] for claim in found["claims"]}
+    assert verdicts["table6.random"] is False  # two steps teach nothing
+    assert verdicts["table1.hop.order"] is None and verdicts["table5.yelp"] is None
+    assert all(claim.keys() >= {"id", "holds", "paper", "ours"} for claim in found["claims"])
+
+
+def test_figure_3_reads_the_analysis_of_a_run(reproduced: Path) -> None:
+    (file,) = reproduced.glob("attention/*/attention.json")
+    scores = json.loads(file.read_text())["heads"]
+    found = json.loads((reproduced / "report.json").read_text())
+    (entry,) = [entry for entry in found["exhibits"] if entry["id"] == "figure3"]
+    assert entry["columns"] == ["layer", "head", "attention", "uniform"]
+    for row, kind in zip(entry["rows"], ("previous", "induction"), strict=True):
+        best = max(scores, key=lambda head: head[kind])
+        layer, head, share, uniform = row["ours"]
+        assert (layer, head, share) == (best["layer"], best["head"], best[kind])
+        assert layer in (1, 2) and 0 < uniform < 1
+    assert (reproduced / entry["picture"]).read_bytes() == (file.with_suffix(".png")).read_bytes()
+    assert "induction head is in layer" in entry["alt"]
+
+
+def test_table_7_reads_untrained_models_of_the_analysis() -> None:
+    tokens = torch.arange(24).view(2, 12)
+    found = covariance_over_depth(width=8, heads=2, depths=(2, 4), tokens=tokens)
+    found["rows"].append({"variant": "mixit", "layers": 2, "trained": True, "covariance": -1.0})
+    for variant in ("random", "mixit"):
+        for layers in (2, 4):
+            alone = covariance_over_depth(width=8, heads=2, depths=(layers,), tokens=tokens)
+            (expected,) = [row for row in alone["rows"] if row["variant"] == variant]
+            assert at_start(found, variant, layers) == expected["covariance"]
+
+
+def test_the_markdown_says_what_was_not_run(reproduced: Path) -> None:
+    text = (reproduced / "report.md").read_text()
+    assert "`table1.hop.order`" in text and "**not run**" in text and "**does not hold**" in text
+    assert "not run yet: 16 of 16 jobs" in text  # two tasks, four variants, two seeds
+    assert "(paper 23.53%)" in text
+
+
+def test_finished_jobs_are_not_run_again(
+    reproduced: Path, command: Command, capsys: pytest.CaptureFixture
+) -> None:
+    results = {path: path.stat().st_mtime_ns for path in reproduced.glob("tasks/*/result.json")}
+    before = json.loads((reproduced / "report.json").read_text())
+    command("--only", "table6", "--seeds", "2", "--out", str(reproduced))
+    assert "8 jobs, 8 of them done before" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in results} == results
+    assert json.loads((reproduced / "report.json").read_text()) == before
+
+
+def test_an_unknown_exhibit_gets_the_nearest_name(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        command("--only", "tabel5", "--out", str(tmp_path / "out"))
+    assert exit.value.code == 2
+    error = capsys.readouterr().err
+    assert "'tabel5'" in error and "did you mean 'table5'?" in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--seeds 0",
+        "--jobs 0",
+        "--steps 0",
+        "--reviews no.csv",
+        "--text no",
+        "--text . --scale paper",
+    ],
+)
+def test_a_wrong_option_is_one_sentence(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture, words: str
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        command(*words.split(), "--out", str(tmp_path / "out"))
+    assert exit.value.code == 2
+    error = capsys.readouterr().err
+    assert words.split()[0] in error and error.count("\n") == 1
+
+
+def test_a_failed_job_is_named_and_the_others_run(
+    tiny_exhibits: dict[str, Exhibit],
+    command: Command,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    """Reviews without a second label cannot be trained on."""
+    reviews = tmp_path / "reviews.csv"
+    reviews.write_text("label,text\ngood,a great meal\n")
+    own = {"width": 8, "heads": 2, "layers": 1, "steps": 1}
+    broken = dataclasses.replace(
+        tiny_exhibits["table5"],
+        cells=lambda plan: {
+            name: {"4": Cell((task_point(plan, task, "mixit", **own),))}
+            for name, task in (("Yelp", "yelp"), ("Dyck-1", "dyck"))
+        },
+    )
+    words = ("--only", "table5", "--reviews", str(reviews), "--out", str(tmp_path / "out"))
+    with pytest.raises(SystemExit) as exit:
+        command(*words, table5=broken)
+    assert exit.value.code == 1
+    assert "1 of 2 jobs failed" in capsys.readouterr().err
+    found = json.loads((tmp_path / "out" / "report.json").read_text())
+    (entry,) = [entry for entry in found["exhibits"] if entry["id"] == "table5"]
+    ours = {row["name"]: row["ours"][entry["columns"].index("4")] for row in entry["rows"]}
+    assert ours["Yelp"] is None and ours["Dyck-1"] is not None
+    (note,) = entry["notes"]
+    assert note.startswith("failed: yelp mixit") and note.endswith("log.txt")
+    assert "needs reviews of two labels" in Path(note.rpartition(" ")[2]).read_text()
+
+
+def test_an_interrupted_run_leaves_a_report_and_no_process(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """And while it runs, another is refused."""
+    out = tmp_path / "out"
+    words = ["--only", "table6", "--steps", "1000000", "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mixit_titan", "reproduce", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: len([*out.glob("tasks/*/metrics.jsonl")]) == 2, process)
+        with pytest.raises(SystemExit) as second:
+            command(*words)
+        assert second.value.code == 2
+        assert "another mixit-titan reproduce runs in" in capsys.readouterr().err
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=300)
+        wait_until(lambda: not group_exists(process.pid))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130 and "Interrupted. Run the same command" in said
+    found = json.loads((out / "report.json").read_text())
+    (entry,) = [entry for entry in found["exhibits"] if entry["id"] == "table6"]
+    assert entry["notes"] == ["not run yet: 6 of 6 jobs"] and entry["picture"] is None
+    assert all(claim["holds"] is None for claim in entry["claims"])
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen | None = None) -> None:
+    """`process` must live as long."""
+    for _ in range(3000):
+        if condition():
+            return
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    raise TimeoutError
+
+
+def group_exists(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_the_list_has_every_training_of_the_paper_s_scale(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Table 1: 12 settings of hop and 216 of retrieval for four variants. Each is a command."""
+    out = tmp_path / "a folder"
+
+    def lines(*words: str) -> list[list[str]]:
+        words = ("reproduce", "--scale", "paper", "--list", "--out", str(out), *words)
+        monkeypatch.setattr("sys.argv", ["mixit-titan", *words])
+        main()
+        return [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+
+    listed = lines("--only", "table1")
+    assert len(listed) == 4 * (12 + 216) and all(words[0] == "task" for words in listed)
+    assert len({words[-1] for words in listed}) == len(listed)
+    assert len(lines("--only", "table1", "--no-search")) == 4 * 2
+    kinds = [words[0] for words in lines("--only", "table2,table7,throughput,figure3")]
+    # Two corpora for three variants; what Figure 3 looks into. The rest is not for an array.
+    assert sorted(kinds) == ["task"] + 6 * ["train"]
+    assert not out.exists()
