@@ -74,13 +74,13 @@ def task_sequences(examples: Examples, source: str) -> Sequences:
 
 
 def text_sequences(
-    texts: Iterable[str], tokenizer: BaseTokenizer, *, count: int, length: int, source: str
+    texts: Iterable[bytes], tokenizer: BaseTokenizer, *, count: int, length: int, source: str
 ) -> Sequences:
     """The beginning of the texts in pieces of `length`, at most `count` of them."""
     encoder = Encoder(tokenizer, np.dtype(np.int64))
     ids: list[int] = []
     for text in texts:
-        ids.extend(int(token) for token in encoder.ids(text))
+        ids.extend(int(token) for token in encoder.ids(text.decode()))
         if len(ids) >= count * length:
             break
     return cut(np.array(ids, dtype=np.int64), count=count, length=length, source=source)
