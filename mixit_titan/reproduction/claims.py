@@ -149,6 +149,20 @@ def stays(
     return Claim(id, says, decide, in_paper or None)
 
 
+def ends_above(id: str, high: str, low: str, by: float, over: str, unit: Unit) -> Claim:
+    """In the last column, `high` is at least `by` above `low`."""
+
+    def decide(figures: Figures) -> tuple[bool, str]:
+        last = {row: [*along(figures, row).items()][-1] for row in (high, low)}
+        if last[high][0] != last[low][0]:
+            raise Missing
+        values = {row: number for row, (_, number) in last.items()}
+        return values[high] - values[low] >= by, f"{_list(values.items(), unit)} at {last[low][0]}"
+
+    says = f"{high} is at least {unit.gap(by)} above {low} at the largest {over}"
+    return Claim(id, says, decide)
+
+
 def grows(id: str, row: str, factor: float, over: str, unit: Unit) -> Claim:
     """The last figure of a row is at least `factor` times its first."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from mixit_titan.reproduction.exhibit import jobs_of
 from mixit_titan.reproduction.exhibits import EXHIBITS
+from mixit_titan.reproduction.induction import most_pairs
 from mixit_titan.reproduction.jobs import Job, Plan, task_grid
 from mixit_titan.tasks.settings import Run, parse, preset_run
 from mixit_titan.tasks.task import task_class
@@ -37,6 +38,7 @@ def test_exhibits_share_their_runs(tmp_path: Path) -> None:
     plan = Plan("cpu", tmp_path)
     retrieval = {j.folder for j in jobs("table1", plan) if j.words[1] == "retrieval"}
     assert len(retrieval) == 4 and retrieval < {j.folder for j in jobs("figure2", plan)}
+    assert most_pairs(Plan("paper", tmp_path)) == [2, 6, 12, 18, 24, 30]
     looked_into = jobs("figure3", plan)
     assert [job.words[0] for job in looked_into] == ["task", "analyze"]
     assert looked_into[0].folder in retrieval
