@@ -27,29 +27,32 @@ _PAPER_COMMON = {
 }
 
 _CPU = {
-    "addition": (2, 128, 4, 3e-3, 64, 1500, 0, 2000),
-    "retrieval": (2, 64, 4, 3e-3, 128, 3000, 0, 2000),
-    "hop": (3, 64, 4, 3e-3, 64, 3000, 0, 500),
+    "addition": (2, 64, 4, 2e-3, 128, 1000, 0, 800),
+    "retrieval": (2, 64, 4, 3e-3, 128, 2000, 0, 2000),
+    "hop": (3, 64, 4, 3e-3, 64, 1200, 0, 500),
     "modular": (2, 64, 4, 3e-3, 128, 3000, 768, 0),
-    "dyck": (2, 128, 4, 3e-3, 64, 1500, 0, 1000),
+    "dyck": (2, 64, 4, 1e-3, 128, 1500, 0, 1000),
     "memorization": (2, 64, 4, 5e-3, 256, 3000, 0, 0),
     "yelp": (2, 64, 4, 1e-3, 64, 500, 0, 0),
     "imitation": (2, 64, 4, 1e-3, 128, 1500, 0, 500),
 }
 _CPU_MORE: dict[str, dict[str, Any]] = {
-    "addition": {"digits": 3},
-    "retrieval": {"pairs": 10, "vocab": 64},
-    "hop": {"hops": 4, "length": 32},
+    "addition": {"digits": 2, "target_accuracy": 0.995},
+    "retrieval": {"pairs": 10, "vocab": 64, "target_accuracy": 0.998},
+    "hop": {"hops": 4, "length": 32, "target_accuracy": 0.998},
     # With embeddings at std 1 all pairs are learned by heart before a rule is found.
-    "modular": {"modulus": 31, "weight_decay": 1.0, "embedding_std": 0.1},
-    "dyck": {"length": 20},
+    "modular": {
+        **{"modulus": 31, "weight_decay": 1.0, "embedding_std": 0.1},
+        "target_accuracy": 1.0,
+    },
+    "dyck": {"length": 16, "target_accuracy": 0.995},
     "memorization": {"keys": 128, "eval_every": 1000},
     "yelp": {"length": 32, "vocab": 4096, "eval_every": 100},
     "imitation": {"target_width": 16, "vocab": 64, "length": 20},
 }
 # A random head gives one fixed sum of the tokens before: it takes more heads than positions
 # (Table 5) to tell the tokens apart.
-_CPU_MIXIT: dict[str, dict[str, Any]] = {"addition": {"heads": 64}, "dyck": {"heads": 64}}
+_CPU_MIXIT: dict[str, dict[str, Any]] = {"addition": {"heads": 64, "lr": 6e-3}, "dyck": {"heads": 64, "lr": 6e-3}}
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {
