@@ -1,9 +1,9 @@
 """The product with a matrix that is kept in memory.
 
-The batch is folded into the columns, so that each head is one product; short sequences go one by
-one, since a CPU can read them where they are. The rows are taken in strips: a strip multiplies no
-more than what it sees, so that the zero half is skipped but for the blocks on the diagonal. All
-heads of a strip are one `bmm`: each thread has heads of its own.
+The batch is folded into the columns, so that each head is one product; on a CPU, sequences of a
+few hundred tokens go one by one, since it can read them where they are. The rows are taken in
+strips: a strip multiplies no more than what it sees, so that the zero half is skipped but for the
+blocks on the diagonal. All heads of a strip are one `bmm`: each thread has heads of its own.
 
 On a CPU the zero half of the square is put to use: with one strip more of columns it holds the
 transpose, so that the backward product reads rows too. To read columns, of which a strip has few,
@@ -22,9 +22,10 @@ from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 
 # Rows of a strip. Small ones waste less on the diagonal. A GPU needs more work for each launch.
 _STRIP = {"cpu": 128, "cuda": 512}
-# Up to this length a CPU takes the sequences of a batch one by one: each is read where it is, and
-# to copy them side by side would cost more than the wider product saves.
-_ONE_BY_ONE = 512
+# At these lengths a CPU takes the sequences of a batch one by one: each is read where it is, and to
+# copy them side by side would cost more than the wider product saves. A shorter one is less work
+# than the call.
+_ONE_BY_ONE = range(65, 513)
 
 
 def identity_apart(spec: MatrixSpec, dtype: torch.dtype) -> bool:
@@ -145,7 +146,7 @@ def _mix(
 ) -> None:
     """One product into `out`."""
     batch, length, heads, width = v_BLNH.shape
-    one_by_one = v_BLNH.device.type == "cpu" and length <= _ONE_BY_ONE
+    one_by_one = v_BLNH.device.type == "cpu" and length in _ONE_BY_ONE
     together = 1 if one_by_one else batch
     # C: columns of the product. One sequence needs no copy for it.
     folded = [

@@ -29,7 +29,7 @@ _PAPER_COMMON = {
 _CPU = {
     "addition": (2, 64, 4, 2e-3, 128, 1000, 0, 800),
     "retrieval": (2, 64, 4, 3e-3, 128, 2000, 0, 2000),
-    "hop": (3, 64, 4, 3e-3, 64, 1200, 0, 500),
+    "hop": (3, 64, 4, 3e-3, 64, 800, 0, 500),
     "modular": (2, 64, 4, 3e-3, 128, 3000, 768, 0),
     "dyck": (2, 64, 4, 1e-3, 128, 1500, 0, 1000),
     "memorization": (2, 64, 4, 5e-3, 256, 3000, 0, 0),
@@ -39,7 +39,7 @@ _CPU = {
 _CPU_MORE: dict[str, dict[str, Any]] = {
     "addition": {"digits": 2, "target_accuracy": 0.995},
     "retrieval": {"pairs": 10, "vocab": 64, "target_accuracy": 0.998},
-    "hop": {"hops": 4, "length": 32, "target_accuracy": 0.998},
+    "hop": {"hops": 3, "length": 24, "target_accuracy": 0.998},
     # With embeddings at std 1 all pairs are learned by heart before a rule is found.
     "modular": {
         **{"modulus": 31, "weight_decay": 1.0, "embedding_std": 0.1},
