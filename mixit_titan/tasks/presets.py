@@ -32,7 +32,7 @@ _CPU = {
     "hop": (3, 64, 4, 3e-3, 64, 800, 0, 500),
     "modular": (2, 64, 4, 3e-3, 128, 3000, 768, 0),
     "dyck": (2, 64, 4, 1e-3, 128, 1500, 0, 1000),
-    "memorization": (2, 32, 4, 5e-3, 512, 2000, 0, 0),
+    "memorization": (2, 32, 4, 5e-3, 512, 4000, 0, 0),
     "yelp": (2, 64, 4, 1e-3, 64, 500, 0, 0),
     "imitation": (2, 64, 4, 1e-3, 128, 1500, 0, 500),
 }
@@ -46,7 +46,7 @@ _CPU_MORE: dict[str, dict[str, Any]] = {
         "target_accuracy": 1.0,
     },
     "dyck": {"length": 16, "target_accuracy": 0.995},
-    "memorization": {"keys": 128, "values": 128, "vocab": 256, "eval_every": 500},
+    "memorization": {"keys": 128, "values": 128, "vocab": 256, "eval_every": 1000},
     "yelp": {"length": 32, "vocab": 4096, "eval_every": 100},
     "imitation": {"target_width": 16, "vocab": 64, "length": 20},
 }
@@ -56,7 +56,10 @@ _CPU_MORE: dict[str, dict[str, Any]] = {
 _CPU_OWN: dict[str, dict[str, dict[str, Any]]] = {
     "addition": {
         "mixit": {"heads": 64, "lr": 6e-3},
-        "random": {"width": 128, "heads": 64, "batch": 64, "lr": 0.1, "init_std": 0.15},
+        "random": {
+            **{"width": 128, "heads": 64, "batch": 64},
+            **{"lr": 0.1, "init_std": 0.3, "steps": 500},
+        },
     },
     "dyck": {"mixit": {"heads": 64, "lr": 6e-3}},
     "retrieval": {"frozen_qk": {"steps": 3000}},
