@@ -47,7 +47,7 @@ _CPU_MORE: dict[str, dict[str, Any]] = {
     },
     "dyck": {"length": 16, "target_accuracy": 0.995},
     "memorization": {"keys": 128, "values": 128, "vocab": 256, "eval_every": 1000},
-    "yelp": {"length": 32, "vocab": 4096, "eval_every": 100},
+    "yelp": {"length": 32, "vocab": 4096, "embedding_std": 0.1, "eval_every": 100},
     "imitation": {"target_width": 16, "vocab": 64, "length": 20},
 }
 # What a variant needs of its own. A random head gives one fixed sum of the tokens before: it takes
@@ -63,6 +63,7 @@ _CPU_OWN: dict[str, dict[str, dict[str, Any]]] = {
     },
     "dyck": {"mixit": {"heads": 64, "lr": 6e-3}},
     "retrieval": {"frozen_qk": {"steps": 3000}},
+    "yelp": {"mixit": {"lr": 3e-3}},
 }
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
