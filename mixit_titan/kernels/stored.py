@@ -1,9 +1,9 @@
 """The product with a matrix that is kept in memory.
 
-The batch is folded into the columns, so that each head is one product; short sequences go one by
-one, since a CPU can read them where they are. The rows are taken in strips: a strip multiplies no
-more than what it sees, so that the zero half is skipped but for the blocks on the diagonal. All
-heads of a strip are one `bmm`: each thread has heads of its own.
+The batch is folded into the columns, so that each head is one product; on a CPU, sequences of a
+few hundred tokens go one by one, since it can read them where they are. The rows are taken in
+strips: a strip multiplies no more than what it sees, so that the zero half is skipped but for the
+blocks on the diagonal. All heads of a strip are one `bmm`: each thread has heads of its own.
 
 On a CPU the zero half of the square is put to use: with one strip more of columns it holds the
 transpose, so that the backward product reads rows too. To read columns, of which a strip has few,

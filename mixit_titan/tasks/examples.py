@@ -77,9 +77,9 @@ class Listed:
 
     def batch(self, step: int, size: int) -> Examples:
         count = len(self.examples)
-        places = np.arange(step * size, (step + 1) * size)
-        rows = [_order(self.seed, p // count, count)[p % count] for p in places]
-        return self.examples.take(np.array(rows))
+        epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
+        rows = [_order(self.seed, e, count)[places[epochs == e]] for e in np.unique(epochs)]
+        return self.examples.take(np.concatenate(rows))
 
 
 def drawn_split(draw: Draw, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
