@@ -48,7 +48,10 @@ class Arguments:
 
 def measure(args: Arguments) -> dict:
     texts = _texts(args)
-    encoding = build_tokenizer(args.tokenizer).encoding
+    tokenizer = build_tokenizer(args.tokenizer)
+    if getattr(tokenizer, "pattern", None) != r50k_pat_str:
+        raise SystemExit(f"{args.tokenizer} is no file of GPT-2's ranks: name r50k_base.tiktoken")
+    encoding = tokenizer.encoding
     published = tiktoken.Encoding(
         "published",
         pat_str=r50k_pat_str,
@@ -64,8 +67,9 @@ def measure(args: Arguments) -> dict:
             tokens = sum(len(published.encode_ordinary(text)) for text in texts)
             seconds["plain"].append(time.perf_counter() - start)
             start = time.perf_counter()
-            assert tokens == sum(len(encoding.encode_ordinary(text)) for text in texts)
+            again = sum(len(encoding.encode_ordinary(text)) for text in texts)
             seconds["loop"].append(time.perf_counter() - start)
+            assert again == tokens
             seconds["processes"].append(_at_once(encoding.encode_ordinary, texts, args.workers))
             start = time.perf_counter()
             prepare(
@@ -83,7 +87,7 @@ def measure(args: Arguments) -> dict:
         "documents": len(texts),
         "tokens": tokens,
         "tokens_per_s": {way: tokens / statistics.median(s) for way, s in seconds.items()},
-        "ratio": _ratio(seconds, "prepare", "plain"),
+        "ratio_to_plain": _ratio(seconds, "prepare", "plain"),
         "ratio_to_loop": _ratio(seconds, "prepare", "loop"),
         "limit_to_loop": _ratio(seconds, "processes", "loop"),
     }

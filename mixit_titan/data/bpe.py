@@ -10,7 +10,7 @@ from mixit_titan.errors import ConfigError
 
 _END_OF_TEXT = "<|endoftext|>"
 _SMALLEST = 257  # every byte, and the end of a text
-_SAMPLE = 2**26  # characters of the first training documents
+_SAMPLE = 2**26  # bytes of the first training documents
 
 
 def check_vocabulary(size: int) -> None:

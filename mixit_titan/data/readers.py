@@ -1,7 +1,7 @@
 """Files as texts: .jsonl (also .gz and .zst) and .parquet by records, other files in pieces.
 
-A text stays what it is in most files, bytes, which are checked to be UTF-8: whoever reads for
-several processes has no time to decode it.
+A text is handed on as bytes that were found to be UTF-8: what reads for several processes should do
+little.
 
 Nothing is held whole: a text file of any size, also one without a newline, goes through in pieces.
 """
@@ -21,6 +21,7 @@ from mixit_titan.errors import ConfigError
 
 RECORDS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 KINDS = (".txt", *RECORDS)
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 PIECE = 2**18  # bytes; the standard library's largest source is below
 
 
@@ -132,8 +133,11 @@ def _parquet(file: Path, text_key: str) -> Iterator[bytes]:
         if text_key not in table.schema_arrow.names:
             raise _absent(str(file), text_key, table.schema_arrow.names)
         row = 0
+        # Few rows at a time, by no threads of its own: other processes have the cores.
         for batch in table.iter_batches(batch_size=128, columns=[text_key], use_threads=False):
             column = batch.column(0)
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
             _check_column(column, text_key, file, row)
             for value in column:
                 yield value.as_buffer().to_pybytes()
@@ -142,14 +146,17 @@ def _parquet(file: Path, text_key: str) -> Iterator[bytes]:
 
 def _check_column(column: pa.Array, text_key: str, file: Path, row: int) -> None:
     """Raise unless all are texts in UTF-8."""
-    strings = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    strings = any(is_text(column.type) for is_text in _TEXT)
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
         raise ConfigError(
-            f"{file}, rows {row + 1:,} to {row + len(column):,}: not all is UTF-8 text ({error})"
+            f"{file}, rows {row + 1:,} to {row + len(column):,}: not all is UTF-8 text ({error}): "
+            "convert it"
         ) from None
-    for number, value in enumerate(column if not strings or column.null_count else (), row + 1):
+    if strings and not column.null_count:
+        return
+    for number, value in enumerate(column, row + 1):
         if not strings or not value.is_valid:
             raise _no_text(value.as_py(), text_key, f"{file}, row {number:,}")
 

@@ -11,14 +11,23 @@ from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 
 from mixit_titan.errors import ConfigError
 
-# How text is cut into pieces before the merges: GPT-2's way, and the one of GPT-4 and Llama-3. The
-# pieces are those of the published patterns. All that needs no look ahead is one group here, which
-# tiktoken 0.14 searches at once: benchmarks/prepare.py says how much faster that is.
-_GPT2_PATTERN = r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s++$|\s+(?!\S)|\s"
+# How text is cut into pieces before the merges: GPT-2's way, and the one of GPT-4 and Llama-3.
+_GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 _GPT4_PATTERN = (
-    r"(?:(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)|\s++$|\s+(?!\S)|\s"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# The same pieces, faster: all that needs no look ahead is one group, which tiktoken 0.14 searches
+# at once (benchmarks/prepare.py).
+_FAST = {
+    _GPT2_PATTERN: (
+        r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s++$|\s+(?!\S)|\s"
+    ),
+    _GPT4_PATTERN: (
+        r"(?:(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)|\s++$|\s+(?!\S)|\s"
+    ),
+}
 _SAVED = "tokenizer"  # in a folder of tokens
 _HF_FILES = ("tokenizer_config.json", "chat_template.jinja", "tokenizer.json")
 _LLAMA3_RANKS, _LLAMA3_SPECIALS = 128000, 256
@@ -59,10 +68,10 @@ class RankTokenizer(BaseTokenizer):
         llama3 = len(ranks) == _LLAMA3_RANKS
         specials = _llama3_specials() if llama3 else {"<|endoftext|>": max(ranks.values()) + 1}
         self.eos_id = specials["<|end_of_text|>" if llama3 else "<|endoftext|>"]
-        gpt2 = len(ranks) < 100_000
+        self.pattern = _GPT2_PATTERN if len(ranks) < 100_000 else _GPT4_PATTERN
         self.encoding = tiktoken.Encoding(
             name=Path(config.path).name,
-            pat_str=_GPT2_PATTERN if gpt2 else _GPT4_PATTERN,
+            pat_str=_FAST[self.pattern],
             mergeable_ranks=ranks,
             special_tokens=specials,
         )
@@ -151,7 +160,7 @@ def fingerprint(tokenizer: BaseTokenizer) -> str:
     end."""
     digest = hashlib.sha256(type(tokenizer).__name__.encode())
     if isinstance(tokenizer, RankTokenizer):
-        digest.update(tokenizer.encoding._pat_str.encode())
+        digest.update(tokenizer.pattern.encode())
         vocabulary = tokenizer.encoding._mergeable_ranks | tokenizer.encoding._special_tokens
         words = {
             rank: token if isinstance(token, bytes) else token.encode()

@@ -92,8 +92,8 @@ def _stored_mix(
     matrix_NLL = matrix_NLL.to(v_BLNH.dtype)
     out_BLNH = torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
     flags = (causal, with_transpose, add_v, transposed)
-    # What follows is not for autograd, which would look at each of its views: an eighth of the time
-    # at length 256.
+    # What follows is not for autograd, which would look at each of its views: that shows at length
+    # 256. There is no public way to say so.
     with torch._C._AutoDispatchBelowAutograd():
         if positions_BL is None:
             _mix(out_BLNH, matrix_NLL, v_BLNH, *flags)
@@ -119,8 +119,7 @@ torch.library.register_fake("mixit_titan::stored_mix", _fake, lib=_library)
 
 def _mixer() -> Callable[..., torch.Tensor]:
     """The operator, for whoever looks at operators: a compiler, or a mode such as selective
-    checkpointing. Else what is behind it: the way through the dispatcher takes a fifteenth of the
-    time at length 256."""
+    checkpointing. Else what is behind it: the way through the dispatcher shows at length 256."""
     watched = torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
     return torch.ops.mixit_titan.stored_mix if watched else _stored_mix
 
@@ -169,7 +168,7 @@ def _mix(
     else:
         v_GNLC = v_BLNH.permute(2, 1, 0, 3).reshape(1, heads, length, batch * width)
     groups = v_GNLC.unbind()
-    rows = 0
+    rows: int | None = None
     for i, j in _strips(length, v_BLNH.device) if causal else [(0, length)]:
         if rows != j - i:  # one for all strips but the last: it stays in the cache
             rows = j - i

@@ -28,6 +28,21 @@ def write(path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(TEXTS, pa.large_string()),
+        pa.array(TEXTS, pa.string_view()),
+        pa.array(TEXTS).dictionary_encode(),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_any_column_of_texts_is_read(tmp_path: Path, column: pa.Array) -> None:
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    found = [text.decode() for text in read_records(tmp_path / "a.parquet", "text")]
+    assert found == TEXTS
+
+
 NAMES = ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"]
 
 
