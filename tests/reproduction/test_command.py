@@ -174,6 +174,8 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        # Whoever runs the tests in the background of a script has it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         wait_until(lambda: len([*out.glob("tasks/*/metrics.jsonl")]) == 2, process)
