@@ -229,7 +229,7 @@ def test_pretrain_submits_as_it_is_and_is_warned_before_its_limit(jobs: Jobs) ->
 
 def test_all_scripts_are_clean_and_acceptable(cluster: Cluster) -> None:
     scripts = shipped_jobs()
-    assert sorted(scripts) == ["bench", "pretrain", "sweep", "task"]
+    assert sorted(scripts) == ["bench", "points", "pretrain", "sweep", "task"]
     checked = subprocess.run(["shellcheck", *map(str, scripts.values())], capture_output=True)
     assert checked.returncode == 0, checked.stdout.decode()
     for script in scripts.values():
