@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from mixit_titan.analysis.sequences import Sequences, plain_sequences
-from mixit_titan.analysis.start import Start, language_models
+from mixit_titan.analysis.sequences import Sequences
+from mixit_titan.analysis.start import Start
 from mixit_titan.analysis.watching import hidden_states
 from mixit_titan.model.llama import MixitLlama
 
@@ -51,20 +51,6 @@ def start_rows(start: Start, sequences: Sequences, depths: Sequence[int]) -> lis
         for variant in VARIANTS_AT_START
         for layers in depths
     ]
-
-
-def covariance_over_depth(
-    *,
-    width: int,
-    heads: int,
-    depths: Sequence[int],
-    tokens: torch.Tensor,
-    seed: int = 0,
-    recipe: str = "official",
-) -> dict[str, Any]:
-    """Table 7 without a run: language models at their start read `tokens` (N, L)."""
-    start = language_models(tokens, width=width, heads=heads, seed=seed, recipe=recipe)
-    return {"rows": start_rows(start, plain_sequences(tokens, "the given tokens"), depths)}
 
 
 def covariance(

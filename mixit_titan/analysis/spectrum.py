@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from mixit_titan.analysis.start import Start, language_models
+from mixit_titan.analysis.start import Start
 from mixit_titan.analysis.watching import attention_maps
 from mixit_titan.model.llama import MixitLlama
 
@@ -54,20 +54,6 @@ def start_spectrum(start: Start, tokens_1L: torch.Tensor, depths: Sequence[int])
         maps = attention_maps(start(variant, max(depths)), tokens_1L)
         rows += product_rows(kind, [maps_1NLL[0] for maps_1NLL in maps], depths)
     return {"rows": rows, "length": tokens_1L.shape[1]}
-
-
-def spectrum_over_depth(
-    *,
-    width: int,
-    heads: int,
-    depths: Sequence[int],
-    tokens: torch.Tensor,
-    seed: int = 0,
-    recipe: str = "official",
-) -> dict[str, Any]:
-    """Without a run: language models at their start read the first row of `tokens` (N, L)."""
-    start = language_models(tokens, width=width, heads=heads, seed=seed, recipe=recipe)
-    return start_spectrum(start, tokens[:1], depths)
 
 
 def spectrum(

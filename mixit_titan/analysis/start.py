@@ -33,7 +33,7 @@ def started(config: MixitLlama.Config) -> MixitLlama:
 
 
 def language_models(
-    tokens_NL: torch.Tensor, *, width: int, heads: int, seed: int, recipe: str
+    tokens_NL: torch.Tensor, *, width: int, heads: int, seed: int = 0, recipe: str = "official"
 ) -> Start:
     """Language models that can read `tokens`; `recipe` is that of `mixit`. A linear is as strong as
     in the paper's models at any width: weights of N(0, 0.02^2) at width 512."""

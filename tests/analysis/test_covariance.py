@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from mixit_titan.analysis.covariance import covariance_over_depth, token_covariance
+from mixit_titan.analysis.covariance import start_rows, token_covariance
 from mixit_titan.analysis.sequences import Sequences, plain_sequences
+from mixit_titan.analysis.start import language_models
 from mixit_titan.analysis.watching import hidden_states
 from mixit_titan.model.llama import MixitLlama
 
@@ -46,15 +47,16 @@ def test_tokens_that_are_all_the_same_have_a_cosine_of_1(
 def test_over_depth_softmax_attention_makes_tokens_alike_and_mixit_does_not() -> None:
     """The order of Table 7, at every depth."""
     tokens = torch.randint(0, 50, (4, 32), generator=torch.Generator().manual_seed(0))
-    depths = [2, 8]
-    found = covariance_over_depth(width=64, heads=4, depths=depths, tokens=tokens, seed=1)
-    rows = {(row["variant"], row["layers"]): row for row in found["rows"]}
+    sequences, depths = plain_sequences(tokens, "tokens"), [2, 8]
+    found = start_rows(language_models(tokens, width=64, heads=4, seed=1), sequences, depths)
+    rows = {(row["variant"], row["layers"]): row for row in found}
     assert list(rows) == [("random", 2), ("random", 8), ("mixit", 2), ("mixit", 8)]
-    assert not any(row["trained"] for row in found["rows"])
+    assert not any(row["trained"] for row in found)
     for layers in depths:
         assert rows["random", layers]["covariance"] > 2 * rows["mixit", layers]["covariance"]
         assert rows["random", layers]["cosine"] > rows["mixit", layers]["cosine"]
-    again = covariance_over_depth(width=64, heads=4, depths=[2], tokens=tokens, seed=1)
-    assert again["rows"][0] == rows["random", 2]
-    other = covariance_over_depth(width=64, heads=4, depths=[2], tokens=tokens, seed=2)
-    assert other["rows"][0] != rows["random", 2]
+    again, other = (
+        start_rows(language_models(tokens, width=64, heads=4, seed=seed), sequences, [2])[0]
+        for seed in (1, 2)
+    )
+    assert again == rows["random", 2] != other

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mixit_titan.analysis.spectrum import effective_rank, product_rows, spectrum_over_depth
+from mixit_titan.analysis.spectrum import effective_rank, product_rows, start_spectrum
+from mixit_titan.analysis.start import language_models
 from mixit_titan.analysis.watching import attention_maps
 from mixit_titan.model.llama import MixitLlama
 
@@ -44,7 +45,8 @@ def test_later_layers_multiply_from_the_left(
 
 def test_softmax_attention_collapses_to_rank_one_and_mixit_does_not() -> None:
     tokens = torch.randint(0, 50, (2, 32), generator=torch.Generator().manual_seed(0))
-    found = spectrum_over_depth(width=64, heads=4, depths=[1, 4, 16], tokens=tokens, recipe="paper")
+    start = language_models(tokens, width=64, heads=4, recipe="paper")
+    found = start_spectrum(start, tokens[:1], [1, 4, 16])
     rank = {(row["kind"], row["layers"]): row["effective_rank"] for row in found["rows"]}
     assert found["length"] == 32 and len(rank) == 6
     assert rank["softmax", 16] < 1.1 < rank["softmax", 4] < rank["softmax", 1]

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mixit_titan.analysis.covariance import covariance_over_depth
+from mixit_titan.analysis.covariance import start_rows
+from mixit_titan.analysis.sequences import plain_sequences
+from mixit_titan.analysis.start import language_models
 from mixit_titan.cli import main
 from mixit_titan.reproduction.exhibit import Cell, Exhibit
 from mixit_titan.reproduction.jobs import task_point
@@ -72,12 +74,13 @@ def test_figure_3_reads_the_analysis_of_a_run(reproduced: Path) -> None:
 
 def test_table_7_reads_untrained_models_of_the_analysis() -> None:
     tokens = torch.arange(24).view(2, 12)
-    found = covariance_over_depth(width=8, heads=2, depths=(2, 4), tokens=tokens)
+    start, sequences = language_models(tokens, width=8, heads=2), plain_sequences(tokens, "tokens")
+    found = {"rows": start_rows(start, sequences, [2, 4])}
     found["rows"].append({"variant": "mixit", "layers": 2, "trained": True, "covariance": -1.0})
     for variant in ("random", "mixit"):
         for layers in (2, 4):
-            alone = covariance_over_depth(width=8, heads=2, depths=(layers,), tokens=tokens)
-            (expected,) = [row for row in alone["rows"] if row["variant"] == variant]
+            alone = start_rows(start, sequences, [layers])
+            (expected,) = [row for row in alone if row["variant"] == variant]
             assert at_start(found, variant, layers) == expected["covariance"]
 
 
