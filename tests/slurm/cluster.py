@@ -45,11 +45,11 @@ GresTypes=gpu
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sched_delay=0
-ReturnToService=2
+ReturnToService=1
 JobRequeue=1
 FirstJobId={first}
 MinJobAge=3600
-SlurmdTimeout=30
+SlurmdTimeout=300
 MessageTimeout=20
 KillWait=40
 UnkillableStepTimeout=60
@@ -78,7 +78,7 @@ class Cluster:
         self.run("munged", "--force", f"--socket={self.folder}/munge.socket", *files)
         self.run("slurmctld", "-i", "-c")
         for node in NODES:
-            self.power_on(node)
+            self._boot(node)
         self.wait_until_idle()
 
     def wait_until_idle(self) -> None:
@@ -107,11 +107,12 @@ class Cluster:
         return done.stdout
 
     def power_on(self, node: str) -> None:
-        inside = f"hostname {node} && mount --bind {self.folder}/hosts /etc/hosts && exec slurmd -N"
-        self.run("unshare", "--uts", "--mount", "sh", "-c", f"{inside} {node}")
+        self._boot(node)
+        self.run("scontrol", "update", f"nodename={node}", "state=resume")
 
     def power_off(self, node: str) -> None:
-        """All processes of the node are gone at once, and Slurm has noticed."""
+        """All processes of the node are gone at once, and Slurm has noticed. It stays down, whatever
+        answers of it are still under way."""
         self._kill_node(node)
         self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
 
@@ -142,6 +143,10 @@ class Cluster:
         ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         wait_for(lambda: self.job(number)["JobState"] in ended, timeout, every=0.5)
         return self.job(number)["JobState"]
+
+    def _boot(self, node: str) -> None:
+        inside = f"hostname {node} && mount --bind {self.folder}/hosts /etc/hosts && exec slurmd -N"
+        self.run("unshare", "--uts", "--mount", "sh", "-c", f"{inside} {node}")
 
     def _kill_node(self, node: str) -> None:
         for pid in self.processes(node):
