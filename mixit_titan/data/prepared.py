@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from torchtitan.tools.logging import logger
 
+from mixit_titan.cache import cache_folder
 from mixit_titan.data.files import LocalFiles
 from mixit_titan.data.prepare import available_workers, prepare
 from mixit_titan.data.shards import is_prepared
@@ -34,14 +34,9 @@ def prepared_folder(path: str, tokenizer: str) -> Path:
     place = str(corpus.files.root)
     key = [place, corpus.settings(), corpus.files.state(), fingerprint(build_tokenizer(tokenizer))]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    folder = _cache() / f"{corpus.name}-{digest}"
+    folder = cache_folder() / f"{corpus.name}-{digest}"
     if not is_prepared(folder):
         logger.info(f"Tokenising {path} into {folder}, once")
         workers = 1 if corpus.files.bytes < _LITTLE else available_workers()
         prepare(corpus, tokenizer, folder, workers=workers, wait=True)
     return folder
-
-
-def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "mixit_titan"

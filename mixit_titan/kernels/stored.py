@@ -1,9 +1,9 @@
 """The product with a matrix that is kept in memory.
 
-The batch is folded into the columns, so that each head is one product; on a CPU, sequences of a
-few hundred tokens go one by one, since it can read them where they are. The rows are taken in
-strips: a strip multiplies no more than what it sees, so that the zero half is skipped but for the
-blocks on the diagonal. All heads of a strip are one `bmm`: each thread has heads of its own.
+In float32 on a CPU, a product of its own (triangle.c). Else by torch: the batch is folded into the
+columns, so that each head is one product. The rows are taken in strips: a strip multiplies no more
+than what it sees, so that the zero half is skipped but for the blocks on the diagonal. All heads of
+a strip are one `bmm`.
 
 On a CPU the zero half of the square is put to use: with one strip more of columns it holds the
 transpose, so that the backward product reads rows too. To read columns, of which a strip has few,
@@ -12,8 +12,8 @@ would touch a page of memory for every row.
     row x of strip i ... i + S:   A[x, 0 ... i + S]   A[i ... m, x]
     columns:                      0 ... i + S         i + S ... m + S
 
-Shapes: B batch, L length, N heads, H head width; G groups of sequences that lie side by side in C
-columns; S rows of a strip, K columns of A that it sees.
+Shapes: B batch, L length, N heads, H head width; C columns, those of all sequences side by side; S
+rows of a strip, K columns of A that it sees.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,10 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mixit_titan.kernels.documents import places
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
+from mixit_titan.kernels.triangle import triangle_mix
 
 # Rows of a strip. Small ones waste less on the diagonal. A GPU needs more work for each launch.
 _STRIP = {"cpu": 128, "cuda": 512}
-# At these lengths a CPU takes the sequences of a batch one by one: each is read where it is, and to
-# copy them side by side would cost more than the wider product saves. A shorter one is less work
-# than the call.
-_ONE_BY_ONE = range(65, 257)
 
 
 def identity_apart(spec: MatrixSpec, dtype: torch.dtype) -> bool:
@@ -161,26 +158,19 @@ def _mix(
     transposed: bool,
 ) -> None:
     """One product into `out`."""
+    if with_transpose and v_BLNH.dtype == torch.float32 and (mix := triangle_mix()) is not None:
+        mix(out_BLNH, a_NLL, v_BLNH, _STRIP["cpu"] if transposed else 0, transposed)
+        return
     batch, length, heads, width = v_BLNH.shape
-    one_by_one = v_BLNH.device.type == "cpu" and length in _ONE_BY_ONE
-    if one_by_one:
-        v_GNLC = v_BLNH.transpose(1, 2)
-    else:
-        v_GNLC = v_BLNH.permute(2, 1, 0, 3).reshape(1, heads, length, batch * width)
-    groups = v_GNLC.unbind()
-    rows: int | None = None
+    v_NLC = v_BLNH.permute(2, 1, 0, 3).reshape(heads, length, batch * width)
+    mixed_NSC = None
     for i, j in _strips(length, v_BLNH.device) if causal else [(0, length)]:
-        if rows != j - i:  # one for all strips but the last: it stays in the cache
-            rows = j - i
-            mixed_GNSC = v_GNLC.new_empty(len(groups), heads, rows, v_GNLC.shape[3])
-            products = mixed_GNSC.unbind()
-            if one_by_one:
-                mixed_BSNH = mixed_GNSC.transpose(1, 2)
-            else:
-                mixed_BSNH = mixed_GNSC.view(heads, rows, batch, width).permute(2, 1, 0, 3)
+        if mixed_NSC is None or mixed_NSC.shape[1] != j - i:
+            # One for all strips but the last: it stays in the cache.
+            mixed_NSC = v_NLC.new_empty(heads, j - i, batch * width)
+            mixed_BSNH = mixed_NSC.view(heads, j - i, batch, width).permute(2, 1, 0, 3)
         a_NSK, seen = _strip(a_NLL, i, j, length, causal, with_transpose, transposed)
-        for v_NLC, mixed_NSC in zip(groups, products, strict=True):
-            torch.bmm(a_NSK, v_NLC[:, seen], out=mixed_NSC)  # contiguous, else head after head
+        torch.bmm(a_NSK, v_NLC[:, seen], out=mixed_NSC)  # contiguous, else head after head
         if add_v:
             torch.add(v_BLNH[:, i:j], mixed_BSNH, out=out_BLNH[:, i:j])
         else:

@@ -111,8 +111,8 @@ class Cluster:
         self.run("scontrol", "update", f"nodename={node}", "state=resume")
 
     def power_off(self, node: str) -> None:
-        """All processes of the node are gone at once, and Slurm has noticed. It stays down, whatever
-        answers of it are still under way."""
+        """All processes of the node are gone at once, and Slurm has noticed. It stays down,
+        whatever answers of it are still under way."""
         self._kill_node(node)
         self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
 
