@@ -52,13 +52,13 @@ _CPU_MORE: dict[str, dict[str, Any]] = {
 }
 # What a variant needs of its own. A random head gives one fixed sum of the tokens before: it takes
 # more heads than positions (Table 5) to tell the tokens apart. Where only embeddings are trained,
-# small heads tell places apart, and the rate can be high.
+# they must be small at the start, so that training soon changes what is attended to.
 _CPU_OWN: dict[str, dict[str, dict[str, Any]]] = {
     "addition": {
         "mixit": {"heads": 64, "lr": 6e-3},
         "random": {
-            **{"width": 128, "heads": 64, "batch": 64},
-            **{"lr": 0.1, "init_std": 0.3, "steps": 500},
+            **{"width": 128, "batch": 64, "lr": 1e-2, "steps": 500},
+            "embedding_std": 0.03,
         },
     },
     "dyck": {"mixit": {"heads": 64, "lr": 6e-3}},
