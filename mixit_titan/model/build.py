@@ -40,9 +40,12 @@ def llama_config(
     mixing_seed: int = 0,
     storage: Storage = "auto",
     attention: AttentionBackend = "auto",
+    learned_positions: bool = False,
 ) -> MixitLlama.Config:
     """The config of one model. `recipe` is that of the mixing mixer; attention takes its scales of
-    residual, activation and linears too, which the defaults leave as in a plain Llama."""
+    residual, activation and linears too, which the defaults leave as in a plain Llama.
+    `learned_positions`: attention gets one vector per position beside its rotary embeddings, as
+    tasks may ask for; mixing always has them."""
     recipe = recipe or Recipe()
     if shape.tied and ("embedding" in variant.frozen) != ("head" in variant.frozen):
         raise ConfigError(
@@ -70,7 +73,7 @@ def llama_config(
     return MixitLlama.Config(
         dim=shape.width,
         vocab_size=shape.vocab,
-        tok_embeddings=_embedding(shape, variant),
+        tok_embeddings=_embedding(shape, learned_positions or variant.mixer == "mixing"),
         norm=_norm(shape),
         lm_head=_linear(shape, recipe, shape.width, shape.vocab, bias=False),
         layers=layers,
@@ -136,14 +139,14 @@ def _linear(
     return ScaledLinear.Config(**settings, factor=factor)
 
 
-def _embedding(shape: Shape, variant: Variant) -> Embedding.Config:
+def _embedding(shape: Shape, positioned: bool) -> Embedding.Config:
     draw = Normal(shape.embedding_std)
     settings = {
         "num_embeddings": shape.vocab,
         "embedding_dim": shape.width,
         "param_init": {"weight": skip_param_init if shape.tied else draw, "position_weight": draw},
     }
-    if variant.mixer == "mixing":
+    if positioned:
         return PositionedEmbedding.Config(**settings, seq_len=shape.seq_len)
     return Embedding.Config(**settings)
 

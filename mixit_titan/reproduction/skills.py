@@ -142,10 +142,9 @@ TABLE_5_EXHIBIT = Exhibit(
 
 
 def _table_6(plan: Plan) -> Cells:
-    depths = (2, 4, 8) if plan.scale == "cpu" else (2, 8, 16)
     return {
-        variant: {str(n): Cell((task_point(plan, "addition", variant, layers=n),)) for n in depths}
-        for variant in TABLE_6
+        variant: {n: Cell((task_point(plan, "addition", variant, layers=int(n)),)) for n in depths}
+        for variant, depths in TABLE_6.items()
     }
 
 

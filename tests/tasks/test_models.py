@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.model import accounting
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.tasks.baselines import BASELINES, PrefixSum
 from mixit_titan.tasks.models import (
@@ -68,6 +69,27 @@ def test_paper_presets_are_table_9() -> None:
         settings = preset_run(name, "paper", []).settings
         columns = ("layers", "width", "heads", "lr", "batch")
         assert tuple(getattr(settings, column) for column in columns) == row
+
+
+def test_random_trains_tokens_positions_and_unembedding_and_nothing_else() -> None:
+    run = make_run("addition", "--variant random --digits 2")
+    model = build_model(run)
+    width, tokens, positions = run.settings.width, run.task.token_count, run.task.positions
+    trained = {name: p.shape for name, p in model.named_parameters() if p.requires_grad}
+    assert trained == {
+        "tok_embeddings.weight": (tokens, width),
+        "tok_embeddings.position_weight": (positions, width),
+        "lm_head.weight": (tokens, width),
+    }
+    counts = accounting.count(model.config, model, positions)
+    assert counts.trainable == (2 * tokens + positions) * width
+    assert counts.trainable + counts.frozen == count(model.parameters())
+
+
+def test_only_random_adds_positions_to_attention() -> None:
+    for variant in ("standard", "frozen_qk", "frozen_mlp"):
+        model = build_model(make_run("addition", f"--variant {variant}"))
+        assert not hasattr(model.tok_embeddings, "position_weight")
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, *BASELINES])
