@@ -118,7 +118,8 @@ _HEAD_UNITS = {"layer": COUNT, "head": COUNT, "attention": SHARE, "uniform": SHA
 def _of_head(found: Result, kind: str, column: str) -> float:
     if column == "uniform":
         return found["uniform"][kind]
-    return found[f"{kind}_head"]["score" if column == "attention" else column]
+    best = found[f"{kind}_head"]
+    return best["score"] if column == "attention" else best[column] + 1  # from 1, as the pictures
 
 
 def _attends(id: str, head: str, layer: int, in_paper: str) -> Claim:

@@ -66,7 +66,7 @@ def test_figure_3_reads_the_analysis_of_a_run(reproduced: Path) -> None:
     for row, kind in zip(entry["rows"], ("previous", "induction"), strict=True):
         best = max(scores, key=lambda head: head[kind])
         layer, head, share, uniform = row["ours"]
-        assert (layer, head, share) == (best["layer"], best["head"], best[kind])
+        assert (layer, head, share) == (best["layer"] + 1, best["head"] + 1, best[kind])
         assert layer in (1, 2) and 0 < uniform < 1
     assert (reproduced / entry["picture"]).read_bytes() == (file.with_suffix(".png")).read_bytes()
     assert "induction head is in layer" in entry["alt"]
