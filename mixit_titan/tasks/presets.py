@@ -56,7 +56,7 @@ _CPU_MORE: dict[str, dict[str, Any]] = {
 # large as two random layers bear.
 _CPU_OWN: dict[str, dict[str, dict[str, Any]]] = {
     "addition": {
-        "mixit": {"heads": 64, "lr": 6e-3},
+        "mixit": {"heads": 64},
         "random": {
             **{"width": 128, "batch": 64, "lr": 1e-2, "steps": 500},
             **{"embedding_std": 0.1, "init_std": 0.105},
