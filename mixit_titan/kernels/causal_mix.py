@@ -17,7 +17,7 @@ import torch
 from mixit_titan.kernels.documents import same_document
 from mixit_titan.kernels.generated import generated_mix, generated_state
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
-from mixit_titan.kernels.stored import StoredMix, has_transpose, identity_apart, stored_matrix
+from mixit_titan.kernels.stored import StoredMix, identity_apart, stored_matrix
 
 Form = Literal["stored", "sharded", "generated"]
 
@@ -49,6 +49,8 @@ def causal_mix(
     """A v, with the top-left corner of A. With positions, each document of a row is mixed by a
     corner of its own: A[n, positions[b, i], positions[b, j]] within a document, nothing across.
     One row of positions can serve the whole batch."""
+    if v_BLNH.shape[1] > spec.length:
+        raise ValueError(f"v has {v_BLNH.shape[1]} positions, and the matrices {spec.length}")
     if positions_BL is not None:
         positions_BL = positions_BL.expand(len(v_BLNH), -1)
     if form == "reference":
@@ -59,7 +61,9 @@ def causal_mix(
             v_BLNH, state["key"], state["means"], state["stds"], positions_BL, *flags
         )
     matrix_NLL = state["matrix"]
-    with_transpose = form == "stored" and has_transpose(spec, matrix_NLL.device)
+    if len(matrix_NLL) != v_BLNH.shape[2]:
+        raise ValueError(f"v has {v_BLNH.shape[2]} heads, and the matrices {len(matrix_NLL)}")
+    with_transpose = matrix_NLL.shape[2] > spec.length  # also if it has been moved to a GPU since
     add_v = identity_apart(spec, matrix_NLL.dtype)
     flags = (spec.causal, with_transpose, add_v, False)
     return StoredMix.apply(v_BLNH, matrix_NLL, positions_BL, *flags)

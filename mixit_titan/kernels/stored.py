@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mixit_titan.kernels.documents import places
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
-from mixit_titan.kernels.triangle import triangle_mix
+from mixit_titan.kernels.triangle import compiled_mix
 
 # Rows of a strip. Small ones waste less on the diagonal. A GPU needs more work for each launch.
 _STRIP = {"cpu": 128, "cuda": 512}
@@ -62,7 +62,7 @@ def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Ten
     heads, length, _ = a_NLL.shape
     kept = a_NLL.new_zeros(heads, length, stored_columns(spec, a_NLL.device))
     kept[..., :length] = a_NLL
-    for i, j in _strips(length, a_NLL.device):
+    for i, j in _strips(length, _STRIP["cpu"]):
         kept[:, i:j, i + _STRIP["cpu"] :] = a_NLL[:, i:, i:j].transpose(1, 2)
     return kept
 
@@ -158,13 +158,15 @@ def _mix(
     transposed: bool,
 ) -> None:
     """One product into `out`."""
-    if with_transpose and v_BLNH.dtype == torch.float32 and (mix := triangle_mix()) is not None:
+    in_c = with_transpose and not add_v and v_BLNH.dtype == torch.float32
+    if in_c and v_BLNH.device.type == "cpu" and (mix := compiled_mix()) is not None:
         mix(out_BLNH, a_NLL, v_BLNH, _STRIP["cpu"] if transposed else 0, transposed)
         return
     batch, length, heads, width = v_BLNH.shape
     v_NLC = v_BLNH.permute(2, 1, 0, 3).reshape(heads, length, batch * width)
     mixed_NSC = None
-    for i, j in _strips(length, v_BLNH.device) if causal else [(0, length)]:
+    size = _STRIP["cpu" if with_transpose else v_BLNH.device.type]
+    for i, j in _strips(length, size) if causal else [(0, length)]:
         if mixed_NSC is None or mixed_NSC.shape[1] != j - i:
             # One for all strips but the last: it stays in the cache.
             mixed_NSC = v_NLC.new_empty(heads, j - i, batch * width)
@@ -196,6 +198,5 @@ def _strip(
     return a_NLL[:, seen, i:j].transpose(1, 2), seen
 
 
-def _strips(length: int, device: torch.device) -> list[tuple[int, int]]:
-    size = _STRIP[device.type]
+def _strips(length: int, size: int) -> list[tuple[int, int]]:
     return [(i, min(i + size, length)) for i in range(0, length, size)]

@@ -31,7 +31,7 @@ typedef struct {
   float *out;
   long batch, length, heads, width;
   long a_head, a_row, v_batch, v_row, v_head; /* strides; out is contiguous (batch, length, heads, width) */
-  long transposed;
+  long transposed, threads;
 } product;
 
 static long least(long a, long b) { return a < b ? a : b; }
@@ -94,8 +94,10 @@ static void put(const product *p, long head, long row, long c, long c_end, vecto
   }
 }
 
-/* A tile sees up to ROWS more than its first or last row does: zeros, on either side of the strip's end.
-   Row tiles from `row` to `row_end` of one panel, with rows k0 to k1 of v, which the panel has. */
+/* Row tiles from `row` to `row_end` of one panel, with rows k0 to k1 of v, which the panel has.
+   A tile sees up to ROWS more than some of its rows do. There A and A^T are zero, also where a row of the
+   matrix has come to its other half: that begins (A^T), or ends (A), with a strip's zeros. */
+_Static_assert(ROWS <= 128, "a tile must not see beyond the zeros of a strip (_STRIP in stored.py)");
 static void tiles(const product *p, long head, long row, long row_end, long k0, long k1, long c, long c_end,
                   const panel v) {
   for (; row < row_end; row += ROWS) {
@@ -131,7 +133,7 @@ static void mix_columns(const product *p, long head, long c, long c_end) {
 
 void triangle_mix(const product *p) {
   long columns = p->batch * p->width, parts = (columns + WIDE - 1) / WIDE;
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) num_threads(p->threads)
   for (long part = 0; part < p->heads * parts; part++) {
     long c = part % parts * WIDE;
     mix_columns(p, part / parts, c, least(c + WIDE, columns));

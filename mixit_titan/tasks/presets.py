@@ -63,6 +63,7 @@ _CPU_OWN: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "dyck": {"mixit": {"heads": 64, "lr": 6e-3}},
+    "memorization": {"mixit": {"steps": 12_000}},  # slow to learn by heart
     "retrieval": {"frozen_qk": {"steps": 3000}},
     "yelp": {"mixit": {"lr": 3e-3}},
 }

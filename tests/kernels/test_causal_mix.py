@@ -9,7 +9,7 @@ import torch
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
 from mixit_titan.kernels.documents import ends, places, starts
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
-from mixit_titan.kernels.triangle import triangle_mix
+from mixit_titan.kernels.triangle import compiled_mix
 
 FORMS = ["stored", "sharded", "generated"]
 CPU = torch.device("cpu")
@@ -75,18 +75,19 @@ def test_forms_agree_with_the_sums(
         assert relative(out, by_loops(spec, v, positions)) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("form", ["stored", "sharded"])
+@pytest.mark.parametrize(
+    ("form", "compiled"), [("stored", True), ("stored", False), ("sharded", False)]
+)
 def test_both_products_at_any_length_width_and_layout(
     form: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Columns and rows that do not fill the tiles of a product, and v and its gradient as views."""
-    if compiled and shutil.which("cc") is None:
-        pytest.skip("there is no C compiler")
+    if compiled and shutil.which("gcc") is None:
+        pytest.skip("there is no gcc")
     if compiled:
-        assert triangle_mix() is not None
+        assert compiled_mix() is not None
     else:
-        monkeypatch.setattr("mixit_titan.kernels.stored.triangle_mix", lambda: None)
+        monkeypatch.setattr("mixit_titan.kernels.stored.compiled_mix", lambda: None)
     spec = matrix_spec(1100)
     kept, a = state(form, spec), mixing_matrix(spec, 2, range(3)).double().numpy()
     generator = torch.Generator().manual_seed(0)
@@ -100,6 +101,23 @@ def test_both_products_at_any_length_width_and_layout(
         (ours,) = torch.autograd.grad(out, v, grad)
         expected = np.einsum("nij,binh->bjnh", corner, grad.double().numpy(), optimize=True)
         assert relative(ours, expected) < 1e-5
+
+
+def test_a_matrix_of_fewer_bits_than_v() -> None:
+    """In bfloat16 it is kept without its identity."""
+    spec, v = matrix_spec(130), values(2, 130, torch.float32)
+    out = causal_mix(v, "stored", spec, state("stored", spec, torch.bfloat16))
+    assert relative(out, by_loops(spec, v, np.tile(np.arange(130), (2, 1)))) < 2e-2
+
+
+@pytest.mark.parametrize("form", ["reference", *FORMS])
+def test_more_positions_or_heads_than_there_are_is_an_error(form: str) -> None:
+    spec = matrix_spec(20)
+    with pytest.raises(ValueError, match="v has 21 positions, and the matrices 20"):
+        causal_mix(values(1, 21, torch.float32), form, spec, state(form, spec))
+    if form in ("stored", "sharded"):
+        with pytest.raises(ValueError, match="v has 4 heads, and the matrices 3"):
+            causal_mix(values(1, 20, torch.float32, heads=4), form, spec, state(form, spec))
 
 
 ROWS = ((70, 1, 59), (130,), (5, 125))
