@@ -53,6 +53,20 @@ def test_the_generator_gives_the_same_integers_as_on_a_cpu() -> None:
     torch.testing.assert_close(here, there.cpu(), atol=1e-6, rtol=0)
 
 
+def test_a_matrix_that_was_made_on_the_cpu_serves_on_the_gpu() -> None:
+    spec = RECIPES["official"].matrix_spec(0, SHAPE)
+    cpu = torch.device("cpu")
+    made = mixing_state("stored", spec, 0, range(2), dtype=torch.float32, device=cpu)
+    v = torch.randn(2, 256, 2, 64, requires_grad=True)
+    here = causal_mix(v, "stored", spec, made)
+    moved = {key: value.cuda() for key, value in made.items()}
+    there = causal_mix(v.cuda(), "stored", spec, moved)
+    torch.testing.assert_close(here, there.cpu(), atol=1e-3, rtol=1e-3)
+    (back_here,) = torch.autograd.grad(here.sum(), v)
+    (back_there,) = torch.autograd.grad(there.sum(), v)
+    torch.testing.assert_close(back_here, back_there, atol=1e-3, rtol=1e-3)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
