@@ -55,6 +55,8 @@ def load_trained(run_dir: Path | str, step: int | None = None) -> Trained:
 
 def _find(run_dir: Path, step: int | None) -> tuple[Path, int]:
     folder = run_dir / "checkpoint"
+    if not run_dir.is_dir():
+        raise ConfigError(f"there is no folder {run_dir}: name that (dump_folder) of a run")
     if step is None:
         step = newest_whole(folder)
         if step is None:

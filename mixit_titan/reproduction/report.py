@@ -160,6 +160,6 @@ def summary(found: dict[str, Any]) -> str:
     steps = f"; a rehearsal of {found['steps']} steps" if found["steps"] else ""
     return (
         f"Scale {found['scale']}{steps}; seeds: {found['seeds']}. Of {len(verdicts)} claims "
-        f"{hold} hold, {do_not} do not hold, {not_run} are not run. "
+        f"hold: {hold}; do not hold: {do_not}; not run: {not_run}. "
         f"{where['device']}, {where['cores']} cores, torch {where['torch']}."
     )

@@ -75,8 +75,12 @@ def run_task(
     reporter = Reporter(
         name, run.settings.steps, console=console, wandb_settings=described if wandb else None
     )
+    kept = (folder / "result.json").exists()
     with reporter:
-        return train(run, folder, device=find_device(device), reporter=reporter)
+        result = train(run, folder, device=find_device(device), reporter=reporter)
+    if kept:
+        console.print(f"{folder} has this run, finished: kept", soft_wrap=True)
+    return result
 
 
 def find_device(name: str) -> torch.device:

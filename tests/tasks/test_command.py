@@ -148,6 +148,18 @@ def test_yelp_learns_two_words(
     assert result["accuracy"] == 1.0
 
 
+def test_a_finished_run_is_kept_and_said_to_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    flags = " ".join(f"--{key} {value}" for key, value in SMALL.items())
+    printed = []
+    for _ in range(2):
+        call(monkeypatch, f"task addition {flags} --out {tmp_path / 'run'}")
+        printed.append(capsys.readouterr())
+    assert "finished: kept" not in printed[0].err and "finished: kept" in printed[1].err
+    assert printed[0].out == printed[1].out
+
+
 @pytest.mark.parametrize("command", ["task", "task addition", "sweep"])
 def test_help_shows_an_example(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, command: str
