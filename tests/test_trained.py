@@ -72,7 +72,7 @@ def test_a_checkpoint_can_be_chosen(runs: Runs, tmp_path: Path) -> None:
 def test_a_folder_without_checkpoints_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no whole checkpoint in"):
         load_trained(tmp_path)
-    with pytest.raises(ConfigError, match="there is no folder .*absent"):
+    with pytest.raises(ConfigError, match=r"there is no folder .*absent"):
         load_trained(tmp_path / "absent")
 
 
