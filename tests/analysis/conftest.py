@@ -17,7 +17,7 @@ from mixit_titan.tasks.progress import Reporter
 from tests.tasks.conftest import make_run
 
 VOCAB, LENGTH = 24, 12
-VARIANTS_OF_RETRIEVAL = ("frozen_qk", "mixit", "random", "linear", "lstm")
+VARIANTS_OF_RETRIEVAL = ("standard", "frozen_qk", "mixit", "random", "linear", "lstm")
 
 
 @pytest.fixture(scope="session")

@@ -79,15 +79,16 @@ def test_a_task(
 def test_a_model_is_at_its_own_start_and_then_trained(
     task_runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A `random` model of 2 layers at its start is the point of depth 2 as well."""
+    """Before training, frozen_qk is standard. A `random` model of 2 layers at its start is the point
+    of depth 2 as well."""
     rows = {}
-    for variant in ("frozen_qk", "random"):
+    for variant in ("standard", "frozen_qk", "random"):
         out = tmp_path / variant
         call(monkeypatch, "covariance", task_runs / variant, "--out", out, "--depths", "2", *FEW)
         rows[variant] = json.loads((out / "covariance.json").read_text())["rows"]
     own_start, own, random, mixit = rows["frozen_qk"]
     assert (own_start["variant"], own["variant"]) == ("frozen_qk", "frozen_qk")
-    assert own["cosine"] != own_start["cosine"] == random["cosine"]  # before training all is random
+    assert own["cosine"] != own_start["cosine"] == rows["standard"][0]["cosine"]
     assert mixit["variant"] == "mixit"
     assert [row["trained"] for row in rows["random"]] == [False, True, False]
     assert rows["random"][0] == random
