@@ -82,9 +82,17 @@ class Cluster:
         self.wait_until_idle()
 
     def wait_until_idle(self) -> None:
-        idle = {f"{node} idle" for node in NODES}
-        shown = ("sinfo", "-h", "-N", "-p", "all", "-o", "%N %T")
-        wait_for(lambda: set(self.run(*shown).splitlines()) == idle, 120, every=0.3)
+        """Slurm drains a node where it could not kill all processes of a step within its time, as
+        happens now and then without cgroups: it is taken back."""
+
+        def idle() -> bool:
+            shown = self.run("sinfo", "-h", "-N", "-p", "all", "-o", "%N %T").splitlines()
+            for node, state in map(str.split, shown):
+                if state == "drained":
+                    self.run("scontrol", "update", f"nodename={node}", "state=resume")
+            return set(shown) == {f"{node} idle" for node in NODES}
+
+        wait_for(idle, 120, every=0.3)
 
     def stop(self) -> None:
         """By the processes' own numbers; some may never have started."""

@@ -133,6 +133,7 @@ def killed(
 ) -> dict[str, tuple[Path, str, list[float]]]:
     """Two runs that were killed ten times together: folder, job, seconds until all ranks ended."""
     root = tmp_path_factory.mktemp("killed")
+    cluster.wait_until_idle()
     flags = [*SMALL, "--checkpoint.interval", str(SAVED_EVERY)]
     jobs = {
         name: submit(cluster, root / name, "--nodes", str(nodes), *flags)

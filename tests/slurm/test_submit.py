@@ -80,6 +80,7 @@ def test_a_run_is_submitted_once(
 def test_a_dry_run_shows_the_script_and_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     folder, large = tmp_path / "run", ["--nodes", "3", "--gpus-per-node", "8", "--qos", "a b"]
     fit = ["--training.global_batch_size", "24", "--dump_folder", str(folder), "--dry-run"]
+    cluster.wait_until_idle()
     printed = call(cluster, "submit", MIXIT, *large, *fit)
     lines = printed.splitlines()
     for line in ("--nodes=3", "--gpus-per-node=8", "--qos='a b'", "--signal=B:USR1@180"):
