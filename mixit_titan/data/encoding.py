@@ -6,7 +6,7 @@ import os
 import queue
 import signal
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
@@ -23,22 +23,21 @@ _QUEUED = 2  # batches that a worker has: one at work, one to go on with
 _AHEAD = 4  # batches a worker that may be under way while the first of them is not done
 
 
+class Batch(NamedTuple):
+    """Texts of one split, in its order. The splits' shards do not depend on each other."""
+
+    split: str
+    texts: list[bytes]
+
+
 class EncodedBatch(NamedTuple):
-    splits: list[str]
-    """Of each document."""
+    split: str
     tokens: np.ndarray
     """Of all documents, each with its end-of-text id."""
     lengths: np.ndarray
     """Tokens of each document."""
     bytes: np.ndarray
     """Of each text, in UTF-8."""
-
-    def documents(self) -> Iterator[tuple[str, np.ndarray, int]]:
-        """Split, tokens and bytes of each."""
-        ends = np.cumsum(self.lengths)
-        parts = zip(self.splits, ends - self.lengths, ends, self.bytes, strict=True)
-        for split, start, end, size in parts:
-            yield split, self.tokens[start:end], int(size)
 
 
 class Encoder:
@@ -50,14 +49,14 @@ class Encoder:
         if isinstance(tokenizer, HuggingFaceTokenizer):
             tokenizer.tokenizer.encode_special_tokens = True
 
-    def encode(self, documents: list[Document]) -> EncodedBatch:
-        parts = [self.ids(document.text.decode()) for document in documents]
+    def encode(self, texts: Iterable[bytes | memoryview]) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of all texts, each with its end-of-text id, and how many each has."""
+        parts = [self.ids(str(text, "utf-8")) for text in texts]
         lengths = np.array([len(part) + 1 for part in parts])
         tokens = np.full(lengths.sum(), self.tokenizer.eos_id, dtype=self.dtype)
         for part, end in zip(parts, np.cumsum(lengths), strict=True):
             tokens[end - 1 - len(part) : end - 1] = part
-        sizes = np.array([len(document.text) for document in documents])
-        return EncodedBatch([document.split for document in documents], tokens, lengths, sizes)
+        return tokens, lengths
 
     def ids(self, text: str) -> Sequence[int] | np.ndarray:
         if isinstance(self.tokenizer, HuggingFaceTokenizer):
@@ -70,30 +69,36 @@ class Encoder:
 def encoded(
     documents: Iterable[Document], encoder: Encoder, workers: int
 ) -> Iterator[EncodedBatch]:
+    """The documents of each split in their order."""
     batches = _batches(documents)
     if workers == 1:
-        yield from map(encoder.encode, batches)
+        for split, texts in batches:
+            yield EncodedBatch(split, *encoder.encode(texts), _sizes(texts))
         return
     with _processes(encoder, workers) as connections:
-        yield from _in_order(batches, connections)
+        yield from _in_order(batches, connections, encoder.dtype)
 
 
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch, size = [], 0
-    for document in documents:
-        batch.append(document)
-        size += len(document.text) + 1
-        if size >= _BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _batches(documents: Iterable[Document]) -> Iterator[Batch]:
+    batches: dict[str, list[bytes]] = {}
+    sizes: Counter[str] = Counter()
+    for split, text in documents:
+        batches.setdefault(split, []).append(text)
+        sizes[split] += len(text) + 1
+        if sizes[split] >= _BATCH:
+            yield Batch(split, batches.pop(split))
+            del sizes[split]
+    yield from map(Batch, batches.keys(), batches.values())
+
+
+def _sizes(texts: list[bytes]) -> np.ndarray:
+    return np.array([len(text) for text in texts])
 
 
 def _in_order(
-    batches: Iterator[list[Document]], workers: list[Connection]
+    batches: Iterator[Batch], workers: list[Connection], dtype: np.dtype
 ) -> Iterator[EncodedBatch]:
-    given: dict[Connection, deque[int]] = {worker: deque() for worker in workers}
+    given: dict[Connection, deque[tuple[int, str, np.ndarray]]] = {w: deque() for w in workers}
     done: dict[int, EncodedBatch] = {}
     number = written = 0
     following = next(batches, None)
@@ -101,25 +106,31 @@ def _in_order(
         free = min(workers, key=lambda worker: len(given[worker]))
         ahead = number - written < _AHEAD * len(workers)
         if following is not None and ahead and len(given[free]) < _QUEUED:
-            _send(free, following)
-            given[free].append(number)
+            sizes = _sizes(following.texts)
+            with _alive():
+                _send(free, sizes, b"".join(following.texts))
+            given[free].append((number, following.split, sizes))
             number, following = number + 1, next(batches, None)
             continue
         for worker in wait([worker for worker, numbers in given.items() if numbers]):
-            done[given[worker].popleft()] = _receive(worker)
+            with _alive():
+                lengths, tokens = _receive(worker)
+            place, split, sizes = given[worker].popleft()
+            done[place] = EncodedBatch(split, np.frombuffer(tokens, dtype), lengths, sizes)
         while written in done:
             yield done.pop(written)
             written += 1
 
 
-def _send(worker: Connection, batch: list[Document]) -> None:
-    with _alive():
-        worker.send(batch)
+def _send(connection: Connection, counts: np.ndarray, values: bytes | np.ndarray) -> None:
+    """As they are: what is pickled is copied once more at each end."""
+    connection.send_bytes(counts)
+    connection.send_bytes(values)
 
 
-def _receive(worker: Connection) -> EncodedBatch:
-    with _alive():
-        return worker.recv()
+def _receive(connection: Connection) -> tuple[np.ndarray, bytes]:
+    counts = np.frombuffer(connection.recv_bytes(), dtype=np.int64)
+    return counts, connection.recv_bytes()
 
 
 @contextlib.contextmanager
@@ -161,17 +172,25 @@ def _work(encoder: Encoder, connection: Connection, others: list[Connection]) ->
         other.close()  # else this process would keep the pipes of the others open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    batches: queue.SimpleQueue[list[Document] | None] = queue.SimpleQueue()
+    batches: queue.SimpleQueue[tuple[np.ndarray, bytes] | None] = queue.SimpleQueue()
     # A thread of its own takes what is sent: else both ends could wait for the other to receive.
     threading.Thread(target=_take, args=(connection, batches), daemon=True).start()
     with contextlib.suppress(ConnectionError):
         while (batch := batches.get()) is not None:
-            connection.send(encoder.encode(batch))
+            tokens, lengths = encoder.encode(_cut(*batch))
+            _send(connection, lengths, tokens)
 
 
 def _take(connection: Connection, batches: queue.SimpleQueue) -> None:
     """Until the other end is closed, also in the midst of a message: a plain OSError."""
     with contextlib.suppress(EOFError, OSError):
         while True:
-            batches.put(connection.recv())
+            batches.put(_receive(connection))
     batches.put(None)
+
+
+def _cut(sizes: np.ndarray, texts: bytes) -> Iterator[memoryview]:
+    start = 0
+    for end in np.cumsum(sizes):
+        yield memoryview(texts)[start:end]
+        start = end

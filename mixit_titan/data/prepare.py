@@ -118,16 +118,16 @@ def _write_shards(
     workers: int,
     on_batch: Callable[[EncodedBatch], None],
 ) -> None:
-    dtype = _dtype(tokenizer)
+    encoder = Encoder(tokenizer, _dtype(tokenizer))
     writers: dict[str, SplitWriter] = {}
     documents = _unwritten(corpus.documents(), journal)
     with contextlib.ExitStack() as stack:
-        for batch in encoded(documents, Encoder(tokenizer, dtype), workers):
+        for batch in encoded(documents, encoder, workers):
             with writing(journal.folder):
-                for split, tokens, size in batch.documents():
-                    if split not in writers:
-                        writers[split] = stack.enter_context(SplitWriter(journal, split, dtype))
-                    writers[split].add(tokens, size)
+                if batch.split not in writers:
+                    writer = SplitWriter(journal, batch.split)
+                    writers[batch.split] = stack.enter_context(writer)
+                writers[batch.split].add(batch)
             on_batch(batch)
         _check_splits({*writers, *journal.shards}, corpus)
         with writing(journal.folder):

@@ -9,6 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from mixit_titan.data.disk import sync_folder
+from mixit_titan.data.encoding import EncodedBatch
 from mixit_titan.data.journal import Journal
 from mixit_titan.data.shards import Shard
 
@@ -25,9 +26,8 @@ class ShardFile:
         self.hash = hashlib.sha256()
 
     def write(self, values: np.ndarray) -> None:
-        data = values.tobytes()
-        self.file.write(data)
-        self.hash.update(data)
+        self.file.write(values)
+        self.hash.update(values)
 
     def finish(self) -> str:
         """The checksum."""
@@ -47,27 +47,37 @@ class SplitWriter:
     """The shards of one split. A shard is finished by the document that brings it to the journal's
     `shard_tokens`: no document lies in two. A shard that is unfinished on leaving is removed."""
 
-    def __init__(self, journal: Journal, split: str, dtype: np.dtype) -> None:
-        self.journal, self.split, self.dtype = journal, split, dtype
+    def __init__(self, journal: Journal, split: str) -> None:
+        self.journal, self.split = journal, split
+        self.shard_tokens: int = journal.settings["shard_tokens"]
         self.files: dict[str, ShardFile] = {}
 
     @property
     def name(self) -> str:
         return f"{self.split}-{len(self.journal.shards.get(self.split, [])):05}"
 
-    def add(self, tokens: np.ndarray, text_bytes: int) -> None:
-        """A document, with its end-of-text id."""
-        if not self.files:
-            self.documents = self.tokens = self.bytes = 0
-            for ending in ("tokens", "ends"):
-                self.files[ending] = ShardFile(self.journal.folder / f"{self.name}.{ending}")
-        self.documents += 1
-        self.tokens += len(tokens)
-        self.bytes += text_bytes
-        self.files["tokens"].write(tokens.astype(self.dtype, copy=False))
-        self.files["ends"].write(np.array([self.tokens], dtype="<u8"))
-        if self.tokens >= self.journal.settings["shard_tokens"]:
-            self.finish()
+    def add(self, batch: EncodedBatch) -> None:
+        ends = np.cumsum(batch.lengths)
+        document = token = 0  # of the batch, that are written
+        while document < len(ends):
+            if not self.files:
+                self._begin()
+            filling = int(np.searchsorted(ends, token + self.shard_tokens - self.tokens))
+            some = slice(document, min(filling + 1, len(ends)))
+            end = int(ends[some.stop - 1])
+            self.files["tokens"].write(batch.tokens[token:end])
+            self.files["ends"].write((ends[some] - token + self.tokens).astype("<u8"))
+            self.documents += some.stop - document
+            self.tokens += end - token
+            self.bytes += int(batch.bytes[some].sum())
+            document, token = some.stop, end
+            if self.tokens >= self.shard_tokens:
+                self.finish()
+
+    def _begin(self) -> None:
+        self.documents = self.tokens = self.bytes = 0
+        for ending in ("tokens", "ends"):
+            self.files[ending] = ShardFile(self.journal.folder / f"{self.name}.{ending}")
 
     def finish(self) -> None:
         if not self.files:

@@ -1,6 +1,6 @@
 """Prepares a corpus in processes that kill themselves: `python interruption.py CORPUS OUT`.
 
-OUT/1, OUT/8, ... are killed once, before that step to the disk. OUT/again is killed again and
+OUT/1, OUT/3, ... are killed once, before that step to the disk. OUT/again is killed again and
 again, each time a little later, until it is finished. OUT/whole is never killed. The processes are
 forked: a start of Python for each would take minutes.
 """
@@ -64,10 +64,9 @@ def run(corpus: str, folder: Path, step: int) -> bool:
 if __name__ == "__main__":
     corpus, out = sys.argv[1], Path(sys.argv[2])
     assert not run(corpus, out / "whole", 0)
-    # Most steps are writes of one document, which are alike: every seventh step is tried.
     step = 1
     while run(corpus, out / str(step), step):
-        step += 7
-    step = 20
+        step += 2
+    step = 10
     while run(corpus, out / "again", step):
-        step += 20
+        step += 10

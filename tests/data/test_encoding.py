@@ -33,7 +33,8 @@ def test_a_worker_ends_with_the_one_that_sends(cut_short: Connection) -> None:
 
 
 def test_a_worker_that_dies_while_it_sends_is_one_sentence(cut_short: Connection) -> None:
-    with pytest.raises(ConfigError, match=r"a worker process died.*run the same command again"):
+    message = r"a worker process died.*run the same command again"
+    with pytest.raises(ConfigError, match=message), encoding._alive():
         encoding._receive(cut_short)
 
 

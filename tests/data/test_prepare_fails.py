@@ -3,8 +3,10 @@
 import errno
 import os
 import resource
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mixit_titan.data import encoding, journal, writer
@@ -50,10 +52,11 @@ def test_a_worker_that_dies_is_one_sentence(
 ) -> None:
     parent, encode = os.getpid(), encoding.Encoder.encode
 
-    def dying(self: encoding.Encoder, batch: list) -> encoding.EncodedBatch:
-        if os.getpid() != parent and any(text == MADE[150].encode() for _, text in batch):
+    def dying(self: encoding.Encoder, texts: Iterable) -> tuple[np.ndarray, np.ndarray]:
+        texts = list(texts)
+        if os.getpid() != parent and MADE[150].encode() in texts:
             os._exit(9)
-        return encode(self, batch)
+        return encode(self, texts)
 
     monkeypatch.setattr(encoding.Encoder, "encode", dying)
     with pytest.raises(ConfigError, match=r"a worker process died.*run the same command again"):
