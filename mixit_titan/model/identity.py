@@ -16,14 +16,12 @@ from mixit_titan.model.llama import MixitLlama
 _NOT_STRUCTURE = {"init_std", "embedding_std"}  # they say how a run began, not what the model is
 
 
-def identity(config: MixitLlama.Config, tokenizer: str) -> dict[str, Any]:
-    """A flat description of the model and of the tokens that it knows, ready for JSON.
-    `tokenizer` is a fingerprint."""
+def identity(config: MixitLlama.Config) -> dict[str, Any]:
+    """A flat description of the model, ready for JSON. In a checkpoint that of its data follows."""
     described: dict[str, Any] = {
         "mixer": config.variant.mixer,
         "frozen": list(config.variant.frozen),
         "debug.seed": config.init_seed,
-        "data.tokenizer": tokenizer,
     }
     shape = {k: v for k, v in asdict(config.shape).items() if k not in _NOT_STRUCTURE}
     described |= {f"model.{key}": value for key, value in shape.items()}
