@@ -60,7 +60,8 @@ class RowLoader(BaseDataLoader):
             tokenizer = read_manifest(self.dataset_path).tokenizer
             counted = (self.packing, self.seed, seq_len, self.packed(seq_len).rows)
             rows = dict(zip(COUNTED_BY, counted, strict=True))
-            return {"data.tokenizer": tokenizer.fingerprint, **rows}
+            said = {"data.tokenizer": tokenizer.fingerprint, "data.tokenizer.name": tokenizer.name}
+            return said | rows
 
         def packed(self, seq_len: int) -> DocumentRows | StreamRows:
             """The rows, in the order of the files; a ConfigError if there is not one."""

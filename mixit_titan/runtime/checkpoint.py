@@ -145,9 +145,10 @@ def check_identity(
     ignore |= set(COUNTED_BY) - saved.keys() if rows else set(COUNTED_BY)
     different = differences(saved, ours, ignore=ignore)
     if different:
+        another = "checkpoint.initial_load_path" if initial else "--dump_folder"
         raise ConfigError(
-            f"the checkpoint {checkpoint_id} is of another run: {'; '.join(different)}. "
-            "Choose another --dump_folder, or the settings of the checkpoint"
+            f"the checkpoint {checkpoint_id} does not fit, because {'; '.join(different)}: take "
+            f"the settings and the data of the checkpoint, or another {another}"
         )
 
 

@@ -14,6 +14,7 @@ from mixit_titan.run_checks import check_folder
 from mixit_titan.run_config import load_run
 from mixit_titan.runtime.checkpoint import check_identity, read_identity
 from mixit_titan.shipped import shipped_configs
+from tests.data.test_tokenizers import write_ranks
 
 from .conftest import SMALL, Runs
 
@@ -95,13 +96,34 @@ def test_a_checkpoint_that_does_not_say_its_rows_is_left_to_the_loader(
     check_identity(checkpoint, saved | {"data.seed": 1})
 
 
-def test_a_checkpoint_of_other_tokens_is_refused(runs: Runs) -> None:
+def test_a_checkpoint_of_other_tokens_is_refused_by_the_names_of_both(
+    runs: Runs, tmp_path: Path
+) -> None:
+    write_ranks(tmp_path / "own.tiktoken", 300)
+    (tmp_path / "text.txt").write_text("One line of many.\n" * 100)
+    data = ["--data.path", str(tmp_path / "text.txt")]
+    data += ["--data.tokenizer", str(tmp_path / "own.tiktoken")]
+    arguments = [*SMALL, *data, "--dump_folder", str(runs.folder("mixit"))]
+    run = load_run(str(shipped_configs()["debug_mixit"]), arguments, world_size=1)
+    checkpoint = str(runs.folder("mixit") / "checkpoint" / "step-20")
+    ours = read_manifest(run.dataloader.dataset_path).tokenizer.fingerprint
+    saved = read_manifest(runs.data).tokenizer.fingerprint
+    with pytest.raises(ConfigError) as error:
+        check_folder(run)
+    assert str(error.value) == (
+        f"the checkpoint {checkpoint} does not fit, because data.tokenizer is 'bytes' ({saved}) "
+        f"there and 'own.tiktoken' ({ours}) here: take the settings and the data of the "
+        "checkpoint, or another --dump_folder"
+    )
+
+
+def test_a_tokenizer_may_be_called_otherwise(runs: Runs) -> None:
     checkpoint = str(runs.folder("mixit") / "checkpoint" / "step-20")
     saved = read_identity(checkpoint)
-    assert saved["data.tokenizer"] == read_manifest(runs.data).tokenizer.fingerprint
-    for initial in (False, True):
-        with pytest.raises(ConfigError, match=r"data.tokenizer is '\w+' there and 'other' here"):
-            check_identity(checkpoint, saved | {"data.tokenizer": "other"}, initial=initial)
+    check_identity(checkpoint, saved | {"data.tokenizer.name": "other"})
+    with pytest.raises(ConfigError, match=r"there and 'other' \(0\) here: .*\.initial_load_path"):
+        other = {"data.tokenizer": "0", "data.tokenizer.name": "other"}
+        check_identity(checkpoint, saved | other, initial=True)
 
 
 def test_the_identity_says_what_the_matrices_are(runs: Runs) -> None:
