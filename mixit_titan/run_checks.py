@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from torchtitan.components.checkpointer import DATALOADER
 from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.distributed import ParallelDims
 from torchtitan.trainer import Trainer
@@ -120,5 +121,8 @@ def check_folder(run: Trainer.Config) -> None:
             f"the run in {run.dump_folder} is at step {step} and training.steps is "
             f"{run.training.steps}: raise it, or choose another --dump_folder"
         )
-    ours = identity(run.model_spec.model, run.dataloader.tokenizer)
-    check_identity(f"{run.dump_folder}/{run.checkpoint.folder}/step-{step}", ours)
+    check_identity(
+        f"{run.dump_folder}/{run.checkpoint.folder}/step-{step}",
+        identity(run.model_spec.model) | run.dataloader.identity(run.training.seq_len),
+        rows=DATALOADER not in run.checkpoint.exclude_from_loading,
+    )

@@ -29,6 +29,9 @@ from mixit_titan.errors import ConfigError
 Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
 """{"input": ..., "positions": ...} and the labels."""
 
+COUNTED_BY = ("data.packing", "data.seed", "training.seq_len", "rows of the data")
+"""What says which rows have been consumed: a run goes on only where all of it is the same."""
+
 _FOREVER = 2**62
 _BLOCK = 4096
 
@@ -52,10 +55,13 @@ class RowLoader(BaseDataLoader):
         limit: int = -1
         """Rows of a loader that is not infinite; -1: all."""
 
-        @property
-        def tokenizer(self) -> str:
-            """The fingerprint of the tokenizer behind the rows."""
-            return read_manifest(self.dataset_path).tokenizer.fingerprint
+        def identity(self, seq_len: int) -> dict[str, Any]:
+            """What a checkpoint must agree on with the data: the tokens, and the rows."""
+            tokenizer = read_manifest(self.dataset_path).tokenizer
+            counted = (self.packing, self.seed, seq_len, self.packed(seq_len).rows)
+            rows = dict(zip(COUNTED_BY, counted, strict=True))
+            said = {"data.tokenizer": tokenizer.fingerprint, "data.tokenizer.name": tokenizer.name}
+            return said | rows
 
         def packed(self, seq_len: int) -> DocumentRows | StreamRows:
             """The rows, in the order of the files; a ConfigError if there is not one."""
@@ -75,12 +81,8 @@ class RowLoader(BaseDataLoader):
         self.batch, self.global_batch = local_batch_size, dp_world_size * local_batch_size
         self.rank = dp_rank
         self.batches = Batches(config, config.packed(seq_len), local_batch_size)
-        self.counted_by = {
-            "data.packing": config.packing,
-            "data.seed": config.seed,
-            "training.seq_len": seq_len,
-            "rows of the data": self.batches.packed.rows,
-        }
+        self.identity = config.identity(seq_len)
+        self.counted_by = {key: self.identity[key] for key in COUNTED_BY}
         self.consumed = 0  # places, over all ranks
 
     def __iter__(self) -> Iterator[Batch]:

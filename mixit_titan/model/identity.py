@@ -14,16 +14,15 @@ from mixit_titan.kernels.mixing import MatrixSpec, draw_words
 from mixit_titan.model.llama import MixitLlama
 
 _NOT_STRUCTURE = {"init_std", "embedding_std"}  # they say how a run began, not what the model is
+_CONSEQUENCES = {"fingerprint", "rows of the data"}  # they differ because something else does
 
 
-def identity(config: MixitLlama.Config, tokenizer: str) -> dict[str, Any]:
-    """A flat description of the model and of the tokens that it knows, ready for JSON.
-    `tokenizer` is a fingerprint."""
+def identity(config: MixitLlama.Config) -> dict[str, Any]:
+    """A flat description of the model, ready for JSON. In a checkpoint that of its data follows."""
     described: dict[str, Any] = {
         "mixer": config.variant.mixer,
         "frozen": list(config.variant.frozen),
         "debug.seed": config.init_seed,
-        "data.tokenizer": tokenizer,
     }
     shape = {k: v for k, v in asdict(config.shape).items() if k not in _NOT_STRUCTURE}
     described |= {f"model.{key}": value for key, value in shape.items()}
@@ -46,8 +45,14 @@ def fingerprint(spec: MatrixSpec, layers: int, heads: int) -> str:
 
 
 def differences(saved: dict[str, Any], ours: dict[str, Any], *, ignore: set[str]) -> list[str]:
-    """`model.mixing.seed: 1 there, 0 here`, one per key that differs."""
-    keys = [key for key in saved | ours if key not in ignore and saved.get(key) != ours.get(key)]
-    if "fingerprint" in keys and len(keys) > 1:
-        keys.remove("fingerprint")  # it differs because something else does
-    return [f"{key} is {saved.get(key)!r} there and {ours.get(key)!r} here" for key in keys]
+    """`model.mixing.seed is 1 there and 0 here`, one per key that differs. `KEY.name` is what the
+    value of KEY is called: it is said with the value, and may differ."""
+    compared = [key for key in saved | ours if key not in ignore and not key.endswith(".name")]
+    keys = [key for key in compared if saved.get(key) != ours.get(key)]
+    keys = [key for key in keys if key not in _CONSEQUENCES] or keys
+    return [f"{key} is {_said(saved, key)} there and {_said(ours, key)} here" for key in keys]
+
+
+def _said(described: dict[str, Any], key: str) -> str:
+    value, name = described.get(key), described.get(f"{key}.name")
+    return repr(value) if name is None else f"{name!r} ({value})"

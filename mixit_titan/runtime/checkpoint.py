@@ -1,5 +1,5 @@
 """torchtitan's checkpoints, each whole or not there (whole.py), and each with the identity of its
-model, which is checked before a load."""
+model and data, which is checked before a load."""
 
 import errno
 import json
@@ -15,12 +15,12 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 from torch.distributed.tensor import DTensor
-from torchtitan.components.checkpointer import MODEL, AsyncMode, CheckpointManager
+from torchtitan.components.checkpointer import DATALOADER, MODEL, AsyncMode, CheckpointManager
 from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
-from mixit_titan.data.loader import RowLoader
+from mixit_titan.data.loader import COUNTED_BY, RowLoader
 from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.model.identity import differences, identity
 from mixit_titan.runtime.tensor_reader import load_tensors, tensor_sizes
@@ -46,7 +46,7 @@ class IdentifiedCheckpointer(CheckpointManager):
         **kwargs: Any,
     ) -> None:
         super().__init__(config, model_parts=model_parts, dataloader=dataloader, **kwargs)
-        self.identity = identity(model_parts[0].config, dataloader.config.tokenizer)
+        self.identity = identity(model_parts[0].config) | dataloader.identity
         # Made once: asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._identity_bytes = _encode(self.identity)
         self._on_disk: str | None = None  # the checkpoint that holds the present state
@@ -101,7 +101,8 @@ class IdentifiedCheckpointer(CheckpointManager):
     ) -> None:
         if not from_hf:
             initial = checkpoint_id == self.initial_load_path
-            check_identity(checkpoint_id, self.identity, initial=initial)
+            rows = DATALOADER in state_dict
+            check_identity(checkpoint_id, self.identity, initial=initial, rows=rows)
         super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
         self._on_disk = checkpoint_id
 
@@ -124,9 +125,12 @@ class IdentifiedCheckpointer(CheckpointManager):
                 shutil.rmtree(rest, ignore_errors=True)
 
 
-def check_identity(checkpoint_id: str, ours: dict[str, Any], *, initial: bool = False) -> None:
-    """Refuse a checkpoint of another model. An `initial` one only gives the weights to start from:
-    it may have been trained from another seed, and other parts of it."""
+def check_identity(
+    checkpoint_id: str, ours: dict[str, Any], *, initial: bool = False, rows: bool = True
+) -> None:
+    """Refuse a checkpoint of another model, or where the loader goes on (`rows`) of other rows. An
+    `initial` one only gives the weights to start from: it may have been trained from another seed,
+    and other parts of it."""
     saved = read_identity(checkpoint_id)
     if saved is None:
         if ours["mixer"] == "mixing":
@@ -136,11 +140,15 @@ def check_identity(checkpoint_id: str, ours: dict[str, Any], *, initial: bool = 
             )
         logger.warning(f"{checkpoint_id} was not written by mixit_titan: loading it unchecked")
         return
-    different = differences(saved, ours, ignore={"frozen", "debug.seed"} if initial else set())
+    ignore = {"frozen", "debug.seed"} if initial else set()
+    # The first checkpoints did not say what their rows are; their loader does when it is loaded.
+    ignore |= set(COUNTED_BY) - saved.keys() if rows else set(COUNTED_BY)
+    different = differences(saved, ours, ignore=ignore)
     if different:
+        another = "checkpoint.initial_load_path" if initial else "--dump_folder"
         raise ConfigError(
-            f"the checkpoint {checkpoint_id} is of another model: {'; '.join(different)}. "
-            "Choose another --dump_folder, or the settings of the checkpoint"
+            f"the checkpoint {checkpoint_id} does not fit, because {'; '.join(different)}: take "
+            f"the settings and the data of the checkpoint, or another {another}"
         )
 
 

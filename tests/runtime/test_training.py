@@ -119,16 +119,16 @@ def test_a_resumed_run_gives_the_unbroken_curve(runs: Runs) -> None:
         assert last["tokens"] == STEPS * 8 * 32  # of all ranks, before and after
 
 
-def test_a_resume_that_counts_rows_otherwise_is_refused(runs: Runs, tmp_path: Path) -> None:
-    shutil.copytree(runs.folder("standard"), tmp_path / "run")
-    config = str(shipped_configs()["debug_standard"])
-    command = [sys.executable, "-m", "mixit_titan", "train", config, *SMALL]
-    command += ["--dump_folder", str(tmp_path / "run"), "--data.path", str(runs.data)]
-    command += ["--training.steps", "25", "--data.packing", "documents"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 2, done.stdout + done.stderr
-    said = "mixit-titan: the run cannot go on exactly, because data.packing was 'stream' and is"
-    assert said in done.stderr and "Traceback" not in done.stderr
+def test_weights_can_go_on_with_other_rows(runs: Runs) -> None:
+    """In the same folder, where the loader begins anew, and in another."""
+    shutil.copytree(runs.folder("standard"), runs.folder("other_rows"))
+    other = ["--data.packing", "documents", "--training.steps"]
+    anew = [*other, "22", "--checkpoint.exclude_from_loading", "dataloader"]
+    weights = str(runs.folder("standard") / "checkpoint" / f"step-{STEPS}")
+    begun = [*other, "2", "--checkpoint.initial_load_path", weights]
+    runs.train(1, {"other_rows": ("standard", anew), "begun": ("standard", begun)})
+    assert len(runs.losses("other_rows")) == 22
+    assert runs.losses("begun")[0] < runs.losses("standard")[0] - 0.5
 
 
 def test_frozen_weights_survive_the_spmd_types_backend(runs: Runs) -> None:
