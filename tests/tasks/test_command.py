@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.cli import main
+from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.task import TASKS
 
 SMALL = {"width": 8, "heads": 2, "layers": 1, "batch": 4, "steps": 2, "test": 20, "digits": 2}
@@ -76,6 +77,7 @@ def test_show_prints_examples(
         "task addition --pairs 3": "unknown option of addition '--pairs'",
         "task addition --widht 3": "did you mean '--width'",
         "task addition --digits 0": "--digits is 0",
+        "task addition --steps 9 --warmup 10": "--warmup is 10 and --steps is 9: lower --warmup",
         "task addition --heads 3": "model.heads = 3 does not divide",
         "task addition --device cuda": "no GPU",
         "task addition --show 0": "--show is 0",
@@ -158,6 +160,18 @@ def test_a_finished_run_is_kept_and_said_to_be(
         printed.append(capsys.readouterr())
     assert "finished: kept" not in printed[0].err and "finished: kept" in printed[1].err
     assert printed[0].out == printed[1].out
+
+
+@pytest.mark.parametrize("preset", ["cpu", "paper"])
+def test_a_short_run_reaches_its_learning_rate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, preset: str
+) -> None:
+    """It is shorter than the preset's warm-up."""
+    flags = " ".join(f"--{key} {value}" for key, value in SMALL.items())
+    line = f"task addition --preset {preset} {flags} --train 0 --lr 0.5 --out {tmp_path / 'run'}"
+    call(monkeypatch, line)
+    rates = [line["lr"] for line in read_metrics(tmp_path / "run/metrics.jsonl") if "lr" in line]
+    assert rates == [0.25, 0.5]
 
 
 @pytest.mark.parametrize("command", ["task", "task addition", "sweep"])
