@@ -8,6 +8,7 @@ import pytest
 
 from mixit_titan.cli import main
 from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.tasks.addition import Addition
 from mixit_titan.tasks.task import TASKS
 
 SMALL = {"width": 8, "heads": 2, "layers": 1, "batch": 4, "steps": 2, "test": 20, "digits": 2}
@@ -60,12 +61,26 @@ def test_show_prints_examples(
             assert re.fullmatch(question, example["question"]), example
             assert re.fullmatch(answer, example["answer"]), example
     assert shown[0] == shown[1] != shown[2]
+    call(monkeypatch, f"{line.removesuffix('5')}3 --json")
+    assert capsys.readouterr().out.splitlines() == shown[0].splitlines()[:3]
     call(monkeypatch, line)
     plain = capsys.readouterr().out
     first = json.loads(shown[0].splitlines()[0])
     assert plain.splitlines()[0] == f"{first['question']} -> {first['answer']}"
     assert FORMS.keys() == {key for key in FORMS if key.split()[0] in TASKS}
     assert {key.split()[0] for key in FORMS} == set(TASKS)
+
+
+def test_more_examples_than_a_batch_are_those_of_the_next_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    call(monkeypatch, "task addition --batch 4 --show 10 --json")
+    shown = [json.loads(row)["question"] for row in capsys.readouterr().out.splitlines()]
+    task = Addition(digits=2)
+    stream, _ = task.split(seed=0, train=0, test=1)
+    batches = [stream.batch(step, 4) for step in range(3)]
+    rows = [row for batch in batches for row in zip(batch.tokens, batch.labels, strict=True)]
+    assert shown == [task.write(*row)[0] for row in rows[:10]]
 
 
 @pytest.mark.parametrize(
