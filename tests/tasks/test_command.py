@@ -83,6 +83,24 @@ def test_more_examples_than_a_batch_are_those_of_the_next_steps(
     assert shown == [task.write(*row)[0] for row in rows[:10]]
 
 
+def test_a_few_reviews_are_shown_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    """None of the three is for testing: to train takes more."""
+    path = tmp_path / "few.csv"
+    path.write_text("label,text\ngood,a great meal\nbad,a sad meal\ngood,a fine meal\n")
+    call(monkeypatch, f"task yelp --csv {path} --show 5")
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "a fine meal -> good",
+        "a great meal -> good",
+        "a sad meal -> bad",
+    ]
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, f"task yelp --csv {path} --out {tmp_path / 'run'}")
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.startswith("mixit-titan: yelp has no example to test on")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     {
