@@ -6,6 +6,7 @@ A preset gives the values, the command line changes them.
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -150,11 +151,20 @@ def parse(form: Any, default: Any, name: str, words: list[str]) -> Any:
     prog = f"mixit-titan task {name}"
     parsed, rest = tyro.cli(form, prog=prog, args=words, default=default, return_unknown_args=True)
     if rest:
-        flags = [
-            f"--{_flag(key)}" for cls in (task_class(name), Settings) for key in field_names(cls)
-        ]
-        raise unknown(f"option of {name}", rest[0], flags)
+        raise unknown(f"option of {name}", rest[0].partition("=")[0], _flags(default))
     return parsed
+
+
+def _flags(default: Any) -> Iterator[str]:
+    """All options of a form, of which `default` has the values."""
+    for key in field_names(type(default)):
+        value = getattr(default, key)
+        if dataclasses.is_dataclass(value):
+            yield from _flags(value)
+        else:
+            yield f"--{_flag(key)}"
+            if value is True:
+                yield f"--no-{_flag(key)}"
 
 
 def field_names(cls: type) -> list[str]:
