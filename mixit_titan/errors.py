@@ -16,7 +16,8 @@ class RunFailed(RuntimeError):
 def unknown(what: str, value: str, allowed: Iterable[str], *, where: str = "") -> ConfigError:
     """`unknown variant 'mixti' in run.toml: did you mean 'mixit'? (allowed: ...)`"""
     allowed = list(allowed)
-    near = difflib.get_close_matches(str(value), allowed, n=1)
-    hint = f": did you mean {near[0]!r}?" if near else ""
+    names = {name.lstrip("-"): name for name in allowed}  # that both are options is no likeness
+    near = difflib.get_close_matches(str(value).lstrip("-"), names, n=1)
+    hint = f": did you mean {names[near[0]]!r}?" if near else ""
     place = f" in {where}" if where else ""
     return ConfigError(f"unknown {what} {value!r}{place}{hint} (allowed: {', '.join(allowed)})")

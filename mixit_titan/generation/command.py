@@ -1,5 +1,6 @@
 """`mixit-titan generate`: from a run's folder and prompts to text on the screen."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,8 @@ class GenerateArguments:
     run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
     """The folder of a training run (its dump_folder)."""
     prompt: str | None = None
-    """What the text begins with. Without one it begins after an end-of-text token."""
+    """What the text begins with. Without one, or if it is empty, it begins after an end-of-text
+    token."""
     prompts: Path | None = None
     """A file with a prompt in each line, for all of which text is generated at once."""
     tokens: int | None = None
@@ -63,6 +65,12 @@ def run_generate(args: GenerateArguments) -> None:
         cache=args.cache,
     )
     rows = [GrowingText(trained.tokenizer, prompt) for prompt in prompts]
+    if not all(texts):
+        print(
+            "Without a prompt a text begins after an end-of-text token, and training teaches "
+            "nothing about what follows one: give --prompt",
+            file=sys.stderr,
+        )
     for piece in shown(texts, rows, new):
         print(piece, end="", flush=True)
 

@@ -27,6 +27,8 @@ class Claim:
     """Whether it holds, and by which figures. Raises Missing."""
     in_paper: str | None = None
     """What the paper shows, where it prints no figures."""
+    strictly: Callable[[Figures], bool] = lambda figures: True
+    """Whether what holds does so without the tie that it allows."""
 
     def judge(self, paper: Figures, ours: Figures) -> dict[str, Any]:
         """`holds` is None where ours have not been measured."""
@@ -34,8 +36,14 @@ class Claim:
             holds, found = self.decide(ours)
         except Missing:
             holds, found = None, NOT_RUN
-        shown = self.in_paper or self.decide(paper)[1]
-        return {"id": self.id, "says": self.says, "holds": holds, "paper": shown, "ours": found}
+        return {
+            "id": self.id,
+            "says": self.says,
+            "holds": holds,
+            "verdict": VERDICTS[holds] + (" (tie)" if holds and not self.strictly(ours) else ""),
+            "paper": self.in_paper or self.decide(paper)[1],
+            "ours": found,
+        }
 
 
 def value(figures: Figures, row: str, column: str) -> float:
@@ -65,7 +73,7 @@ def in_order(
     """Each row is below the one before (above: `rising`), in one column or in all that there are.
     Neighbours may be in the wrong order by up to `tie`, if the ends are further apart than that."""
 
-    def decide(figures: Figures) -> tuple[bool, str]:
+    def decide(figures: Figures, tie: float = tie) -> tuple[bool, str]:
         columns = [column] if column else list(figures.get(rows[0], {}))
         if not columns:
             raise Missing
@@ -79,7 +87,8 @@ def in_order(
 
     sign = "<" if rising else ">"
     ties = f" (neighbours within {unit.gap(tie)} are a tie)" if tie else ""
-    return Claim(id, f"{f' {sign} '.join(rows)}{f' in {column}' if column else ''}{ties}", decide)
+    says = f"{f' {sign} '.join(rows)}{f' in {column}' if column else ''}{ties}"
+    return Claim(id, says, decide, strictly=lambda figures: decide(figures, 0.0)[0])
 
 
 def apart(id: str, high: str, low: str, by: float, unit: Unit, *, column: str) -> Claim:

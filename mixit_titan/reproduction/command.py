@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from mixit_titan.errors import ConfigError, RunFailed
-from mixit_titan.reproduction.claims import VERDICTS
 from mixit_titan.reproduction.exhibit import jobs_of
 from mixit_titan.reproduction.exhibits import EXHIBITS, find_exhibits
 from mixit_titan.reproduction.jobs import Job, Plan
@@ -135,7 +134,7 @@ def _show(found: dict, out: Path) -> None:
     for column in ("claim", "verdict", "ours"):
         table.add_column(column)
     for claim in found["claims"]:
-        table.add_row(claim["id"], VERDICTS[claim["holds"]], claim["ours"])
+        table.add_row(claim["id"], claim["verdict"], claim["ours"])
     console = Console()
     console.print(table)
     console.print(summary(found))

@@ -128,7 +128,7 @@ def _section(entry: dict[str, Any], out: Path) -> str:
 
 def _claim(claim: dict[str, Any]) -> str:
     holds = claim["holds"]
-    verdict = f"{_MARKS[holds]} {VERDICTS[holds]}"
+    verdict = f"{_MARKS[holds]} {claim['verdict']}"
     return (
         f'<li><span class="verdict {_CLASSES[holds]}">{verdict}</span>{escape(claim["says"])}'
         f"<dl><dt>paper</dt><dd>{escape(claim['paper'])}</dd>"

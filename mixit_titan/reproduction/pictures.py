@@ -41,7 +41,8 @@ def draw_bars(shown: Shown, path: Path) -> str:
 
 
 def draw_lines(shown: Shown, path: Path) -> str:
-    """A line for each row over the columns, which are numbers; dashed: the paper's."""
+    """A line for each row over the columns, which are numbers; dashed: the paper's. Each is thinner
+    than the one below it, so that it does not hide it where they meet."""
     exhibit = shown.exhibit
     unit = exhibit.unit(shown.columns[0])
     figure = Figure(figsize=(6.4, 3.4))
@@ -51,7 +52,11 @@ def draw_lines(shown: Shown, path: Path) -> str:
         ours = {int(c): found for c, found in shown.ours.get(row, {}).items() if found is not None}
         means = [unit.factor * found.mean for found in ours.values()]
         errors = [unit.factor * found.std for found in ours.values()]
-        axes.errorbar([*ours], means, errors, color=color, marker="o", capsize=3)
+        above = len(shown.rows) - 1 - n
+        axes.errorbar(
+            [*ours], means, errors, color=color, marker="o", capsize=3, elinewidth=1.5,
+            linewidth=1.5 + 2 * above, markersize=6 + 3 * above,
+        )  # fmt: skip
         paper = exhibit.paper.get(row, {})
         places = [int(column) for column in paper]
         axes.plot(places, [unit.factor * x for x in paper.values()], "--", color=color, alpha=0.7)

@@ -122,10 +122,9 @@ def _markdown(found: dict[str, Any]) -> str:
     lines = ["# The paper's tables and figures, and ours", "", summary(found), ""]
     lines += ["| claim | verdict | paper | ours |", "|---|---|---|---|"]
     for claim in found["claims"]:
-        verdict = VERDICTS[claim["holds"]]
         cells = (
             f"`{claim['id']}` {claim['says']}",
-            f"**{verdict}**",
+            f"**{claim['verdict']}**",
             claim["paper"],
             claim["ours"],
         )

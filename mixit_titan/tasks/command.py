@@ -1,15 +1,18 @@
 """`mixit-titan task NAME`: train and test on one task, or show what its examples look like."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal
 
+import numpy as np
 import torch
 import tyro
 from rich.console import Console
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.tasks.examples import Listed, Stream
 from mixit_titan.tasks.loop import train
 from mixit_titan.tasks.presets import PRESETS
 from mixit_titan.tasks.progress import Reporter
@@ -40,7 +43,7 @@ class TaskArguments(Generic[T]):
     out: Path | None = None
     """The run's folder (default: runs/tasks/NAME_VARIANT_HASH)."""
     show: int | None = None
-    """Print so many training examples instead of training."""
+    """Print the first so many training examples, or all that there are, instead of training."""
     json: bool = False
     """Print JSON."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -96,13 +99,21 @@ def _show(args: TaskArguments) -> None:
     if args.show < 1:
         raise ConfigError(f"--show is {args.show}: it must be at least 1")
     stream, _ = task.split(seed=settings.seed, train=settings.train, test=settings.test)
-    examples = stream.batch(0, args.show)
-    for tokens_L, labels_L in zip(examples.tokens, examples.labels, strict=True):
+    for tokens_L, labels_L in _first(stream, args.show, settings.batch):
         question, answer = task.write(tokens_L, labels_L)
         if args.json:
             print(json.dumps({"question": question, "answer": answer}))
         else:
             print(f"{question} -> {answer}")
+
+
+def _first(stream: Stream, count: int, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The examples that a run begins with: batch by batch, so that fewer are the first of more."""
+    if isinstance(stream, Listed):
+        count = min(count, len(stream.examples))
+    for step, before in enumerate(range(0, count, batch)):
+        examples = stream.batch(step, batch).take(slice(count - before))
+        yield from zip(examples.tokens, examples.labels, strict=True)
 
 
 def _text(result: dict[str, Any]) -> str:

@@ -81,6 +81,11 @@ class Loop:
         self.stream, self.test = run.task.split(
             seed=self.settings.seed, train=self.settings.train, test=self.settings.test
         )
+        if not self.test:
+            raise ConfigError(
+                f"{task_name(run.task)} has no example to test on: it takes more of them, one in "
+                "eight is for testing"
+            )
         self.model = build_model(run).to(device)
         self.forward = torch.compile(self.model) if self.settings.compile else self.model
         self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=self.settings.bf16)

@@ -6,6 +6,7 @@ A preset gives the values, the command line changes them.
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -46,7 +47,7 @@ class Settings:
     batch: int = 128
     steps: int = 3000
     warmup: int = 100
-    """Steps of a rising learning rate."""
+    """Steps of a rising learning rate. That of a preset is cut to --steps."""
     decay: Literal["cosine", "linear"] = "cosine"
     """How the learning rate falls to 0 after that."""
     weight_decay: float = 0.0
@@ -75,6 +76,11 @@ class Settings:
         for key in ("warmup", "weight_decay", "train", "test", "seed"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"--{_flag(key)} is {getattr(self, key)}: it must not be below 0")
+        if self.warmup > self.steps:
+            raise ConfigError(
+                f"--warmup is {self.warmup} and --steps is {self.steps}: lower --warmup or raise "
+                "--steps, else the learning rate is never reached"
+            )
         if self.variant not in (*VARIANTS, *BASELINES):
             raise unknown("variant", self.variant, [*VARIANTS, *BASELINES])
         self._check_knobs()
@@ -127,10 +133,13 @@ class Run(Generic[T]):
 
 
 def preset_run(name: str, preset: str, words: list[str]) -> Run:
-    """A preset of a task, for the variant that `words` names."""
+    """A preset of a task, for the variant and the steps that `words` name."""
     cls = task_class(name)
     keys = field_names(cls)
     values = preset_values(preset, name, word_after("--variant", words) or Settings.variant)
+    steps = word_after("--steps", words) or ""
+    if steps.isdecimal():  # else it is for the parser to refuse
+        values["warmup"] = min(values.get("warmup", Settings.warmup), int(steps))
     return Run(
         task=cls(**{key: value for key, value in values.items() if key in keys}),
         settings=Settings(**{key: value for key, value in values.items() if key not in keys}),
@@ -142,11 +151,20 @@ def parse(form: Any, default: Any, name: str, words: list[str]) -> Any:
     prog = f"mixit-titan task {name}"
     parsed, rest = tyro.cli(form, prog=prog, args=words, default=default, return_unknown_args=True)
     if rest:
-        flags = [
-            f"--{_flag(key)}" for cls in (task_class(name), Settings) for key in field_names(cls)
-        ]
-        raise unknown(f"option of {name}", rest[0], flags)
+        raise unknown(f"option of {name}", rest[0].partition("=")[0], _flags(default))
     return parsed
+
+
+def _flags(default: Any) -> Iterator[str]:
+    """All options of a form, of which `default` has the values."""
+    for key in field_names(type(default)):
+        value = getattr(default, key)
+        if dataclasses.is_dataclass(value):
+            yield from _flags(value)
+        else:
+            yield f"--{_flag(key)}"
+            if value is True:
+                yield f"--no-{_flag(key)}"
 
 
 def field_names(cls: type) -> list[str]:

@@ -59,12 +59,13 @@ class Yelp:
         return len(self._labels)
 
     def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        """0 reviews: all of that side. The sides are the same for every seed."""
+        """0 reviews: all of that side. The sides are the same for every seed, and of a few reviews
+        none may be for testing."""
         trained, tested = (
             side[: count or None] for side, count in zip(self._reviews, (train, test), strict=True)
         )
-        if not trained or not tested:
-            raise ConfigError(f"{self.csv} has too few reviews to train and to test")
+        if not trained:
+            raise ConfigError(f"{self.csv} has no review to train on: one in eight is for testing")
         return Listed(self._encode(trained), seed), self._encode(tested)
 
     def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:

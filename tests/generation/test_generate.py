@@ -113,12 +113,25 @@ def test_the_command_prints_prompt_and_text(
     assert capsys.readouterr().out.endswith("\n")
 
 
+def test_an_empty_prompt_is_none_and_said_to_be(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    printed = []
+    for prompt in ([], ["--prompt", ""], ["--prompt", "x"]):
+        call(monkeypatch, str(runs.folder("mixit")), *prompt, "--tokens", "8")
+        printed.append(capsys.readouterr())
+    assert printed[0] == printed[1]
+    assert printed[0].err.startswith("Without a prompt") and printed[0].err.count("\n") == 1
+    assert printed[2].err == ""
+
+
 MISTAKES = {
     "--tokens 0": "--tokens is 0",
     "--temperature -1": "--temperature is -1.0: it must be 0 or above",
     "--top-p 0": "--top-p is 0.0: it must be above 0",
     "--seed -1": "--seed is -1",
     "--step 3": "has no checkpoint of step 3 (there: 20)",
+    "--prompt  --tokens 32": "a prompt of 1 tokens and 32 new ones are longer",
     "--prompt abc --tokens 30": "a prompt of 3 tokens and 30 new ones are longer than the model's "
     "32: shorten the prompt, or lower --tokens",
     "--prompt " + 32 * "x": "a prompt of 32 tokens and 1 new ones",

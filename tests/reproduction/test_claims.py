@@ -93,6 +93,23 @@ def test_arithmetic_decides(id: str, figures: Figures, expected: bool | None) ->
     assert judge(id, figures) is expected
 
 
+@pytest.mark.parametrize(
+    ("numbers", "verdict"),
+    [
+        ((1, 0.98, 0.9, 0.5), "holds"),
+        ((0.995, 1, 0.9, 0.5), "holds (tie)"),
+        ((1, 1, 0.9, 0.5), "holds (tie)"),
+        ((0.98, 1, 0.9, 0.5), "does not hold"),
+        ((1, None, 0.9, 0.5), "not run"),
+    ],
+)
+def test_an_order_that_a_tie_allows_is_said_to_be_one(
+    numbers: tuple[float | None, ...], verdict: str
+) -> None:
+    found = claim("table1.hop.order").judge(EXHIBITS["table1"].paper, four("k-hop", *numbers))
+    assert found["verdict"] == verdict
+
+
 def heads(previous: tuple[int, float], induction: tuple[int, float]) -> Figures:
     """A layer and a share each, where uniform attention has 0.2."""
     names = {"previous-token head": previous, "induction head": induction}
@@ -127,6 +144,7 @@ def test_a_verdict_names_the_figures_of_both() -> None:
         "id": "table1.retrieval.gap",
         "says": "mixit is at least 20 points below frozen_qk in retrieval",
         "holds": True,
+        "verdict": "holds",
         "paper": "frozen_qk 97.01%, mixit 11.24%",
         "ours": "frozen_qk 50.00%, mixit 25.00%",
     }

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.cli import main
+from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.tasks.addition import Addition
 from mixit_titan.tasks.task import TASKS
 
 SMALL = {"width": 8, "heads": 2, "layers": 1, "batch": 4, "steps": 2, "test": 20, "digits": 2}
@@ -59,6 +61,8 @@ def test_show_prints_examples(
             assert re.fullmatch(question, example["question"]), example
             assert re.fullmatch(answer, example["answer"]), example
     assert shown[0] == shown[1] != shown[2]
+    call(monkeypatch, f"{line.removesuffix('5')}3 --json")
+    assert capsys.readouterr().out.splitlines() == shown[0].splitlines()[:3]
     call(monkeypatch, line)
     plain = capsys.readouterr().out
     first = json.loads(shown[0].splitlines()[0])
@@ -67,15 +71,50 @@ def test_show_prints_examples(
     assert {key.split()[0] for key in FORMS} == set(TASKS)
 
 
+def test_more_examples_than_a_batch_are_those_of_the_next_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    call(monkeypatch, "task addition --batch 4 --show 10 --json")
+    shown = [json.loads(row)["question"] for row in capsys.readouterr().out.splitlines()]
+    task = Addition(digits=2)
+    stream, _ = task.split(seed=0, train=0, test=1)
+    batches = [stream.batch(step, 4) for step in range(3)]
+    rows = [row for batch in batches for row in zip(batch.tokens, batch.labels, strict=True)]
+    assert shown == [task.write(*row)[0] for row in rows[:10]]
+
+
+def test_a_few_reviews_are_shown_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    """None of the three is for testing: to train takes more."""
+    path = tmp_path / "few.csv"
+    path.write_text("label,text\ngood,a great meal\nbad,a sad meal\ngood,a fine meal\n")
+    call(monkeypatch, f"task yelp --csv {path} --show 5")
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "a fine meal -> good",
+        "a great meal -> good",
+        "a sad meal -> bad",
+    ]
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, f"task yelp --csv {path} --out {tmp_path / 'run'}")
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.startswith("mixit-titan: yelp has no example to test on")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     {
         "task adition": "unknown task 'adition': did you mean 'addition'",
         "task addition --variant mixti": "unknown variant 'mixti': did you mean 'mixit'",
         "task addition --preset gpu": "unknown preset 'gpu'",
-        "task addition --pairs 3": "unknown option of addition '--pairs'",
+        "task addition --pairs 3": "unknown option of addition '--pairs' (allowed: --digits",
         "task addition --widht 3": "did you mean '--width'",
+        "task addition --devcie=cpu": "option of addition '--devcie': did you mean '--device'",
+        "task addition --prest cpu": "did you mean '--preset'",
+        "task addition --otu x": "did you mean '--out'",
+        "task addition --no-bais": "did you mean '--no-bias'",
         "task addition --digits 0": "--digits is 0",
+        "task addition --steps 9 --warmup 10": "--warmup is 10 and --steps is 9: lower --warmup",
         "task addition --heads 3": "model.heads = 3 does not divide",
         "task addition --device cuda": "no GPU",
         "task addition --show 0": "--show is 0",
@@ -93,6 +132,7 @@ def test_show_prints_examples(
         "sweep addition --grid lr": "'lr' is no part of a grid",
         "sweep addition --grid seed=1,2": "use --seeds",
         "sweep addition --grid pairs=1,2": "unknown option of addition '--pairs'",
+        "sweep addition --grid shwo=1,2": "unknown option of addition '--shwo' (allowed: --digits",
         "sweep addition --grid heads=4,3": "model.heads = 3 does not divide",
         "sweep addition --seeds 0": "--seeds is 0",
     }.items(),
@@ -158,6 +198,18 @@ def test_a_finished_run_is_kept_and_said_to_be(
         printed.append(capsys.readouterr())
     assert "finished: kept" not in printed[0].err and "finished: kept" in printed[1].err
     assert printed[0].out == printed[1].out
+
+
+@pytest.mark.parametrize("preset", ["cpu", "paper"])
+def test_a_short_run_reaches_its_learning_rate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, preset: str
+) -> None:
+    """It is shorter than the preset's warm-up."""
+    flags = " ".join(f"--{key} {value}" for key, value in SMALL.items())
+    line = f"task addition --preset {preset} {flags} --train 0 --lr 0.5 --out {tmp_path / 'run'}"
+    call(monkeypatch, line)
+    rates = [line["lr"] for line in read_metrics(tmp_path / "run/metrics.jsonl") if "lr" in line]
+    assert rates == [0.25, 0.5]
 
 
 @pytest.mark.parametrize("command", ["task", "task addition", "sweep"])
