@@ -29,7 +29,7 @@ class Arguments:
     out: Path = Path("runs/bench_loader.json")
     tokens: int = 64_000_000
     """Of the whole folder, in 16-bit ids."""
-    shards: int = 8
+    shards: int = 300
     seq_len: int = 2048
     batch: int = 16
     """Rows of a batch."""

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from mixit_titan.data.encoding import EncodedBatch
 from mixit_titan.data.prepare import SHARD_TOKENS, available_workers, prepare
-from mixit_titan.data.shards import Manifest, is_prepared
+from mixit_titan.data.shards import Manifest, Shard, is_prepared
 from mixit_titan.data.sources import Corpus, find_corpus
 from mixit_titan.errors import ConfigError
 
@@ -78,6 +78,7 @@ def run_prepare(args: PrepareArguments) -> None:
                 args.out,
                 workers=args.workers or available_workers(),
                 shard_tokens=args.shard_tokens,
+                on_start=bar.begin,
                 on_batch=bar.add,
             )
     except KeyboardInterrupt:
@@ -96,23 +97,28 @@ class Bar:
     def __init__(self, corpus: Corpus) -> None:
         self.start = self.drawn = time.monotonic()
         self.documents = self.tokens = self.bytes = 0
+        self.before: int | None = None  # of what is counted, finished by an earlier call
+        self.counted, total = corpus.expected()
         columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.fields[note]}"))
         self.progress = Progress(
             *columns, TimeElapsedColumn(), console=Console(stderr=True), auto_refresh=False
         )
-        self.task = self.progress.add_task("", total=corpus.expected_bytes(), note="")
+        self.task = self.progress.add_task("", total=total, note="")
 
     def __enter__(self) -> "Bar":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.documents:
+        if self.before is not None:
             self._draw()
             self.progress.stop()
 
+    def begin(self, finished: list[Shard]) -> None:
+        self.before = sum(getattr(shard, self.counted) for shard in finished)
+        self.progress.start()
+        self._draw()
+
     def add(self, batch: EncodedBatch) -> None:
-        if not self.documents:
-            self.progress.start()
         self.documents += len(batch.lengths)
         self.tokens += len(batch.tokens)
         self.bytes += int(batch.bytes.sum())
@@ -121,7 +127,8 @@ class Bar:
 
     def _draw(self) -> None:
         self.drawn = time.monotonic()
-        self.progress.update(self.task, completed=self.bytes, note=self.rates(), refresh=True)
+        completed = self.before + getattr(self, self.counted)
+        self.progress.update(self.task, completed=completed, note=self.rates(), refresh=True)
 
     def rates(self) -> str:
         seconds = max(time.monotonic() - self.start, 1e-9)

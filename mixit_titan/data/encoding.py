@@ -20,6 +20,7 @@ from mixit_titan.errors import ConfigError
 
 _BATCH = 2**18  # bytes that a worker gets at once
 _QUEUED = 2  # batches that a worker has: one at work, one to go on with
+_SEARCHED = 2**16  # characters that tiktoken can search, whatever they are
 _AHEAD = 4  # batches a worker that may be under way while the first of them is not done
 
 
@@ -61,9 +62,19 @@ class Encoder:
     def ids(self, text: str) -> Sequence[int] | np.ndarray:
         if isinstance(self.tokenizer, HuggingFaceTokenizer):
             return self.tokenizer.tokenizer.encode(text, add_special_tokens=False).ids
-        if isinstance(self.tokenizer, RankTokenizer):  # without a Python number for each id
-            return self.tokenizer.encoding.encode_to_numpy(text, disallowed_special=())
+        if isinstance(self.tokenizer, RankTokenizer):
+            return self._by_ranks(text)
         return np.frombuffer(text.encode(), dtype=np.uint8)
+
+    def _by_ranks(self, text: str) -> np.ndarray:
+        """Without a Python number for each id."""
+        try:
+            return self.tokenizer.encoding.encode_to_numpy(text, disallowed_special=())
+        except ValueError:  # tiktoken 0.14's search gives up on about a million spaces in a row
+            half = len(text) // 2
+            if half < _SEARCHED:
+                raise
+            return np.concatenate([self._by_ranks(text[:half]), self._by_ranks(text[half:])])
 
 
 def encoded(

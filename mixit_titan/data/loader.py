@@ -29,7 +29,8 @@ from mixit_titan.errors import ConfigError
 Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
 """{"input": ..., "positions": ...} and the labels."""
 
-COUNTED_BY = ("data.packing", "data.seed", "training.seq_len", "rows of the data")
+CONTENT = ("rows of the data", "tokens of the data", "bytes of the data")
+COUNTED_BY = ("data.packing", "data.seed", "training.seq_len", *CONTENT)
 """What says which rows have been consumed: a run goes on only where all of it is the same."""
 
 _FOREVER = 2**62
@@ -57,8 +58,9 @@ class RowLoader(BaseDataLoader):
 
         def identity(self, seq_len: int) -> dict[str, Any]:
             """What a checkpoint must agree on with the data: the tokens, and the rows."""
-            tokenizer = read_manifest(self.dataset_path).tokenizer
-            counted = (self.packing, self.seed, seq_len, self.packed(seq_len).rows)
+            packed, tokenizer = self.packed(seq_len), read_manifest(self.dataset_path).tokenizer
+            content = (packed.rows, packed.split.tokens, packed.split.bytes)
+            counted = (self.packing, self.seed, seq_len, *content)
             rows = dict(zip(COUNTED_BY, counted, strict=True))
             said = {"data.tokenizer": tokenizer.fingerprint, "data.tokenizer.name": tokenizer.name}
             return said | rows
@@ -113,7 +115,7 @@ class RowLoader(BaseDataLoader):
         different = [
             f"{key} was {state_dict[key]!r} and is {ours!r}"
             for key, ours in self.counted_by.items()
-            if state_dict[key] != ours
+            if state_dict.get(key, ours) != ours  # the first checkpoints say less
         ]
         if different:
             raise ConfigError(

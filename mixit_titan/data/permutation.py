@@ -31,9 +31,10 @@ def _feistel(x: np.ndarray, half: np.uint64, keys: np.ndarray) -> np.ndarray:
 
 
 def _round_keys(seed: int, epoch: int) -> np.ndarray:
-    start = np.array([seed % 2**64], dtype=np.uint64)
-    start = _mix(start) ^ np.uint64(epoch)
-    return _mix(start + np.arange(1, _ROUNDS + 1, dtype=np.uint64))
+    """Of their own for each epoch."""
+    start = _mix(np.array([seed % 2**64], dtype=np.uint64))
+    first = np.uint64(1 + _ROUNDS * epoch)
+    return _mix(start + first + np.arange(_ROUNDS, dtype=np.uint64))
 
 
 def _mix(x: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mixit_titan.data.files import HubFiles
 from mixit_titan.data.journal import Journal, alone, check_same, open_journal
 from mixit_titan.data.shards import (
     Manifest,
+    Shard,
     Split,
     TokenizerRecord,
     is_prepared,
@@ -51,6 +53,7 @@ def prepare(
     workers: int,
     shard_tokens: int = SHARD_TOKENS,
     wait: bool = False,
+    on_start: Callable[[list[Shard]], None] = lambda finished: None,
     on_batch: Callable[[EncodedBatch], None] = lambda batch: None,
 ) -> Manifest:
     """Write the shards of a corpus, or those that are missing.
@@ -77,6 +80,7 @@ def prepare(
         corpus = corpus.at(journal.state)
         with writing(folder):
             built = _save_tokenizer(folder, tokenizer, built, corpus)
+        on_start([*chain.from_iterable(journal.shards.values())])
         _write_shards(journal, corpus, built, workers, on_batch)
         manifest = _manifest(journal, corpus, built, tokenizer)
         with writing(folder):

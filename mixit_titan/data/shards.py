@@ -8,9 +8,11 @@ FOLDER/train-00000.ends     uint64, little endian: for each document, how many t
 """
 
 import bisect
+import contextlib
 import functools
 import json
 import re
+import resource
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,8 @@ MANIFEST = "manifest.json"
 AGAIN = "delete the folder and prepare it again"  # prepare leaves a folder with a manifest alone
 _DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 END_DTYPE = np.dtype("<u8")
-# Each mapping holds a file open, and a process may open about a thousand.
-_OPEN_SHARDS = 128
+_MAPPINGS = 2**15  # half of what Linux allows a process
+_OTHER_FILES = 256  # that a process may have open besides those of a split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +175,7 @@ class TokenSplit:
         self._open()
 
     def _open(self) -> None:
-        self._map = functools.lru_cache(maxsize=_OPEN_SHARDS)(self._map_file)
+        self._map = functools.lru_cache(maxsize=_files_to_open())(self._map_file)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_map"}
@@ -231,6 +233,18 @@ class TokenSplit:
             found = np.searchsorted(self._map(int(shard), "ends"), local)
             counts[here] = self.first_document[shard] + 1 + found
         return counts
+
+
+def _files_to_open() -> int:
+    """Each mapping holds a file open. Rows come in random order: where not all files can stay open,
+    most reads map one anew."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    allowed = _MAPPINGS if soft == resource.RLIM_INFINITY else min(soft, _MAPPINGS)
+    return max(allowed - _OTHER_FILES, 64)
 
 
 def open_split(folder: str | Path, name: str) -> TokenSplit:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mixit_titan.data.files import HubFiles, LocalFiles, local_files
 from mixit_titan.data.readers import KINDS, has_records, read_pieces, read_records
@@ -51,12 +51,14 @@ class Corpus:
             return self
         return replace(self, files=replace(self.files, revision=state))
 
-    def expected_bytes(self) -> int | None:
-        """Roughly the bytes of all texts, where that is known before they are read."""
+    def expected(self) -> tuple[Literal["documents", "bytes"], int | None]:
+        """How many documents, or roughly bytes, where that is known before they are read."""
+        if self.train_documents is not None and not self.articles:
+            return "documents", self.train_documents + self.validation_documents
         plain = isinstance(self.files, LocalFiles) and self.train_documents is None
         if plain and not any(n.endswith((".gz", ".zst", ".parquet")) for n in self.files.names):
-            return self.files.bytes
-        return None
+            return "bytes", self.files.bytes
+        return "bytes", None
 
     def documents(self) -> Iterator[Document]:
         """Always in the same order. The splits are disjoint."""

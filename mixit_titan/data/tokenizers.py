@@ -11,23 +11,35 @@ from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 
 from mixit_titan.errors import ConfigError
 
-# How text is cut into pieces before the merges: GPT-2's way, and the one of GPT-4 and Llama-3.
-_GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-_GPT4_PATTERN = (
+# How text is cut into pieces before the merges, by GPT-2, GPT-4, Llama-3 and GPT-4o.
+_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+_GPT4 = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+_LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_GPT4O = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 # The same pieces, faster: all that needs no look ahead is one group, which tiktoken 0.14 searches
 # at once (benchmarks/prepare.py).
 _FAST = {
-    _GPT2_PATTERN: (
-        r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s++$|\s+(?!\S)|\s"
-    ),
-    _GPT4_PATTERN: (
+    _GPT2: r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s++$|\s+(?!\S)|\s",
+    _LLAMA3: (
         r"(?:(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)|\s++$|\s+(?!\S)|\s"
     ),
 }
+# A file of ranks does not say how text is cut, nor its end-of-text id. By the number of ranks:
+# p50k_base, cl100k_base and o200k_base.
+_PUBLISHED = {50280: (_GPT2, 50256), 100256: (_GPT4, 100257), 199998: (_GPT4O, 199999)}
+_LIKE_GPT2 = 100_000  # fewer ranks than these are cut as GPT-2 does
 _SAVED = "tokenizer"  # in a folder of tokens
 _HF_FILES = ("tokenizer_config.json", "chat_template.jinja", "tokenizer.json")
 _LLAMA3_RANKS, _LLAMA3_SPECIALS = 128000, 256
@@ -55,8 +67,8 @@ class ByteTokenizer(BaseTokenizer):
 
 
 class RankTokenizer(BaseTokenizer):
-    """Byte-pair encoding by a file of ranks in tiktoken's format: `*.tiktoken`, whose end-of-text
-    token follows the last rank; or Llama-3's `tokenizer.model`, with its 256 special tokens."""
+    """Byte-pair encoding by a file of ranks in tiktoken's format: `*.tiktoken`, or Llama-3's
+    `tokenizer.model`, with its 256 special tokens."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseTokenizer.Config):
@@ -65,13 +77,15 @@ class RankTokenizer(BaseTokenizer):
     def __init__(self, config: Config, *, tokenizer_path: str = "") -> None:
         super().__init__()
         ranks = _read_ranks(config.path)
-        llama3 = len(ranks) == _LLAMA3_RANKS
-        specials = _llama3_specials() if llama3 else {"<|endoftext|>": max(ranks.values()) + 1}
-        self.eos_id = specials["<|end_of_text|>" if llama3 else "<|endoftext|>"]
-        self.pattern = _GPT2_PATTERN if len(ranks) < 100_000 else _GPT4_PATTERN
+        if len(ranks) == _LLAMA3_RANKS:
+            specials, self.pattern = _llama3_specials(), _LLAMA3
+            self.eos_id = specials["<|end_of_text|>"]
+        else:
+            self.pattern, self.eos_id = _pattern(ranks, config.path)
+            specials = {"<|endoftext|>": self.eos_id}
         self.encoding = tiktoken.Encoding(
             name=Path(config.path).name,
-            pat_str=_FAST[self.pattern],
+            pat_str=_FAST.get(self.pattern, self.pattern),
             mergeable_ranks=ranks,
             special_tokens=specials,
         )
@@ -189,6 +203,18 @@ def _read_ranks(path: str) -> dict[bytes, int]:
     if len(ranks) < 256:
         raise ConfigError(f"{path} has {len(ranks)} ranks: a byte-level tokenizer has 256 at least")
     return ranks
+
+
+def _pattern(ranks: dict[bytes, int], path: str) -> tuple[str, int]:
+    """How text is cut, and the end-of-text id."""
+    if len(ranks) in _PUBLISHED:
+        return _PUBLISHED[len(ranks)]
+    if len(ranks) >= _LIKE_GPT2:
+        raise ConfigError(
+            f"{path} has {len(ranks):,} ranks, and how its tokenizer cuts text is not known: name "
+            "a folder with its tokenizer.json instead"
+        )
+    return _GPT2, max(ranks.values()) + 1
 
 
 def _llama3_specials() -> dict[str, int]:

@@ -14,7 +14,6 @@ from mixit_titan.kernels.mixing import MatrixSpec, draw_words
 from mixit_titan.model.llama import MixitLlama
 
 _NOT_STRUCTURE = {"init_std", "embedding_std"}  # they say how a run began, not what the model is
-_CONSEQUENCES = {"fingerprint", "rows of the data"}  # they differ because something else does
 
 
 def identity(config: MixitLlama.Config) -> dict[str, Any]:
@@ -49,8 +48,10 @@ def differences(saved: dict[str, Any], ours: dict[str, Any], *, ignore: set[str]
     value of KEY is called: it is said with the value, and may differ."""
     compared = [key for key in saved | ours if key not in ignore and not key.endswith(".name")]
     keys = [key for key in compared if saved.get(key) != ours.get(key)]
-    keys = [key for key in keys if key not in _CONSEQUENCES] or keys
-    return [f"{key} is {_said(saved, key)} there and {_said(ours, key)} here" for key in keys]
+    causes = [key for key in keys if key != "fingerprint" and not key.endswith(" of the data")]
+    return [
+        f"{key} is {_said(saved, key)} there and {_said(ours, key)} here" for key in causes or keys
+    ]
 
 
 def _said(described: dict[str, Any], key: str) -> str:

@@ -6,6 +6,7 @@ import queue
 import struct
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ import pytest
 from mixit_titan.data import encoding
 from mixit_titan.data.encoding import Encoder, encoded
 from mixit_titan.data.splits import Document
-from mixit_titan.data.tokenizers import ByteTokenizer
+from mixit_titan.data.tokenizers import ByteTokenizer, build_tokenizer
 from mixit_titan.errors import ConfigError
+from tests.data.test_tokenizers import write_ranks
 
 
 @pytest.fixture
@@ -36,6 +38,17 @@ def test_a_worker_that_dies_while_it_sends_is_one_sentence(cut_short: Connection
     message = r"a worker process died.*run the same command again"
     with pytest.raises(ConfigError, match=message), encoding._alive():
         encoding._receive(cut_short)
+
+
+def test_a_million_spaces_in_a_row(tmp_path: Path) -> None:
+    """tiktoken gives up on them."""
+    write_ranks(tmp_path / "a.tiktoken", 300)
+    tokenizer = build_tokenizer(str(tmp_path / "a.tiktoken"))
+    text = "one" + " " * 1_500_000 + "two"
+    with pytest.raises(ValueError, match="stack size"):
+        tokenizer.encoding.encode_to_numpy(text)
+    ids = Encoder(tokenizer, np.dtype("<u2")).ids(text)
+    assert tokenizer.decode(ids.tolist()) == text
 
 
 @pytest.mark.parametrize("workers", [1, 2])

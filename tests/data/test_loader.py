@@ -163,6 +163,13 @@ def test_a_resume_that_counts_rows_otherwise_is_refused(
         other.load_state_dict(state)
 
 
+def test_a_resume_on_as_many_other_documents_is_refused(folder: str, tmp_path: Path) -> None:
+    path = write_shards(tmp_path, train=random_documents(90, 50, seed=2), validation=HELD_OUT)
+    state = loader(folder, packing="documents").state_dict()
+    with pytest.raises(ConfigError, match=r"tokens of the data was \d+ and is \d+"):
+        loader(str(path), packing="documents").load_state_dict(state)
+
+
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("limit", [-1, 11, 10**6])
 def test_a_finite_loader_gives_each_row_once_on_any_number_of_ranks(

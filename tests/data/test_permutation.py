@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from mixit_titan.data.permutation import permuted
+from mixit_titan.data.permutation import _round_keys, permuted
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 16, 17, 255, 256, 257, 1000, 65537])
@@ -18,6 +18,11 @@ def test_seed_and_epoch_change_the_order() -> None:
     for i, a in enumerate(orders):
         for b in orders[:i]:
             assert (a == b).sum() < 10  # two random orders agree in about one place
+
+
+def test_epochs_share_no_round_key() -> None:
+    keys = np.concatenate([_round_keys(0, epoch) for epoch in range(1000)])
+    assert len(np.unique(keys)) == len(keys)
 
 
 def test_the_order_looks_random() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from mixit_titan.cli import main
 from mixit_titan.data import writer
+from mixit_titan.data.command import Bar
 from mixit_titan.data.prepare import prepare
+from mixit_titan.data.shards import Shard
 from mixit_titan.data.sources import find_corpus
 from mixit_titan.data.tokenizers import ByteTokenizer, build_tokenizer, saved_tokenizer
 from mixit_titan.data.verification import verify
@@ -114,6 +116,18 @@ def test_the_command_says_what_it_did(
     call(*arguments)
     assert "is prepared and whole: nothing to do" in capsys.readouterr().out
     assert content(tmp_path / "out") == before
+
+
+def test_the_bar_counts_what_was_finished_before(corpus: str) -> None:
+    finished = [Shard(name="train-00000", documents=7, tokens=9, bytes=100, sha256={})]
+    for counts, completed, total in (
+        ({}, 100, Path(corpus).stat().st_size),
+        ({"train_documents": 20, "validation_documents": 5}, 7, 25),
+    ):
+        with Bar(find_corpus(corpus, **counts)) as bar:
+            bar.begin(finished)
+            (task,) = bar.progress.tasks
+            assert (task.completed, task.total) == (completed, total)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """What `mixit-titan prepare` does when it cannot: one sentence, and nothing counts as whole."""
 
 import errno
+import json
 import os
 import resource
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,15 +20,19 @@ from tests.data.tokens import content, stories, write_jsonl
 MADE = stories(300)
 
 
-@pytest.mark.parametrize("change", ["limit", "fsync"])
+@pytest.mark.parametrize("change", ["limit", "first sync", "second sync"])
 def test_a_full_disk_is_one_sentence_and_nothing_counts_as_whole(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     out = tmp_path / "out"
     arguments = {"workers": 1, "shard_tokens": 20_000}
 
-    def no_space(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    synced: list[int] = []
+
+    def no_space(descriptor: int) -> None:
+        synced.append(descriptor)
+        if change == "first sync" or len(synced) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -35,13 +41,14 @@ def test_a_full_disk_is_one_sentence_and_nothing_counts_as_whole(
                 patch.setattr(writer, "_BUFFER", 512)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
             else:
-                patch.setattr(writer.os, "fsync", no_space)
+                patch.setattr(writer, "os", SimpleNamespace(fsync=no_space))
             reason = "File too large" if change == "limit" else "No space left"
             with pytest.raises(ConfigError, match=rf"cannot write to .*out \({reason}.*make room"):
                 prepare(find_corpus(corpus), "bytes", out, **arguments)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not (out / "manifest.json").exists() and not list(out.glob("*.tokens"))
+    assert not (out / "manifest.json").exists()
+    assert not json.loads((out / ".prepare.json").read_text())["shards"]
     prepare(find_corpus(corpus), "bytes", out, **arguments)
     prepare(find_corpus(corpus), "bytes", tmp_path / "unbroken", **arguments)
     assert content(out) == content(tmp_path / "unbroken")

@@ -107,7 +107,7 @@ def test_a_prepared_folder_brings_its_tokenizer(tmp_path: Path) -> None:
     file = write_jsonl(tmp_path / "a.jsonl", stories(50))
     write_ranks(tmp_path / "r.tiktoken", 70_000)  # too many for 16 bits
     manifest = prepare(
-        find_corpus(str(file)), str(tmp_path / "r.tiktoken"), tmp_path / "ranks", workers=1
+        find_corpus(str(file)), str(tmp_path / "r.tiktoken"), tmp_path / "ranks", workers=2
     )
     assert manifest.dtype == "uint32"
     (tmp_path / "r.tiktoken").unlink()

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pickle
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +29,20 @@ def folder(tmp_path: Path) -> Path:
     return write_shards(tmp_path / "data", per_shard=6, train=DOCUMENTS, validation=DOCUMENTS[:9])
 
 
+def test_as_many_files_stay_open_as_the_system_allows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
+        assert shards._files_to_open() == min(hard, shards._MAPPINGS) - shards._OTHER_FILES > 144
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 def test_shards_read_as_one_array(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
-    monkeypatch.setattr(shards, "_OPEN_SHARDS", 2)  # fewer than there are
+    monkeypatch.setattr(shards, "_files_to_open", lambda: 2)  # fewer than there are
     folder = write_shards(tmp_path, per_shard=6, dtype=dtype, train=DOCUMENTS)
     split = pickle.loads(pickle.dumps(open_split(folder, "train")))  # as for a worker
     assert (split.documents, split.tokens) == (40, len(TOKENS))

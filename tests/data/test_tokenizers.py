@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import tiktoken
+from tiktoken_ext import openai_public
 
 from mixit_titan.data.tokenizers import ByteTokenizer, fingerprint, tokenizer_config
 from mixit_titan.errors import ConfigError
@@ -78,6 +79,30 @@ def test_text_is_cut_as_the_published_pattern_says(tmp_path: Path, ranks: int) -
     for _ in range(5000):
         text = "".join(rng.choices(parts, k=12))
         assert tokenizer.encode(text) == published.encode_ordinary(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"), {"p50k_base": 50280, "cl100k_base": 100256, "o200k_base": 199998}.items()
+)
+def test_openai_files_are_cut_and_ended_as_tiktoken_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ranks: int
+) -> None:
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: {})  # not fetched
+    published = openai_public.ENCODING_CONSTRUCTORS[name]()
+    write_ranks(tmp_path / "a.tiktoken", ranks)
+    if name == "p50k_base":  # whose end of text has a rank in the midst
+        lines = (tmp_path / "a.tiktoken").read_text().replace(" 50256\n", " 50280\n")
+        (tmp_path / "a.tiktoken").write_text(lines)
+    tokenizer = tokenizer_config(str(tmp_path / "a.tiktoken")).build(tokenizer_path="")
+    assert tokenizer.pattern == published["pat_str"]
+    assert tokenizer.eos_id == published["special_tokens"]["<|endoftext|>"]
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+
+
+def test_many_ranks_of_an_unknown_tokenizer_are_refused(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "a.tiktoken", 100_001)
+    with pytest.raises(ConfigError, match=r"a\.tiktoken has 100,001 ranks.*tokenizer\.json"):
+        tokenizer_config(str(tmp_path / "a.tiktoken")).build(tokenizer_path="")
 
 
 def test_a_fingerprint_stays(tmp_path: Path) -> None:
