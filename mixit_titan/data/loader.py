@@ -142,7 +142,7 @@ class Batches(Dataset):
         labels[places >= self.end] = IGNORE_INDEX
         batch = {"input": torch.from_numpy(inputs)}
         if self.config.positions:
-            batch["positions"] = torch.from_numpy(np.ascontiguousarray(positions))
+            batch["positions"] = torch.from_numpy(np.require(positions, requirements=["C", "W"]))
         return batch, torch.from_numpy(labels)
 
     def _rows(self, places: np.ndarray) -> np.ndarray:
