@@ -83,6 +83,9 @@ def run_task(
         result = train(run, folder, device=find_device(device), reporter=reporter)
     if kept:
         console.print(f"{folder} has this run, finished: kept", soft_wrap=True)
+    elif run.settings.warmup > run.settings.steps:
+        cut = f"--warmup {run.settings.warmup} was cut to the {run.settings.steps} steps of the run"
+        console.print(cut, soft_wrap=True)
     return result
 
 

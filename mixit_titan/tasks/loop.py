@@ -66,9 +66,10 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 def learning_rate(settings: Settings, step: int) -> float:
     """At step 0, 1, ...: up in a line for `warmup` steps, then down to 0 at the last."""
-    if step < settings.warmup:
-        return settings.lr * (step + 1) / settings.warmup
-    done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
+    warmup = min(settings.warmup, settings.steps)
+    if step < warmup:
+        return settings.lr * (step + 1) / warmup
+    done = (step - warmup) / max(1, settings.steps - warmup)
     if settings.decay == "linear":
         return settings.lr * (1 - done)
     return settings.lr * (1 + math.cos(math.pi * done)) / 2

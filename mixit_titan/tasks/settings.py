@@ -47,7 +47,7 @@ class Settings:
     batch: int = 128
     steps: int = 3000
     warmup: int = 100
-    """Steps of a rising learning rate. That of a preset is cut to --steps."""
+    """Steps of a rising learning rate: all of them, if --steps are fewer."""
     decay: Literal["cosine", "linear"] = "cosine"
     """How the learning rate falls to 0 after that."""
     weight_decay: float = 0.0
@@ -76,11 +76,6 @@ class Settings:
         for key in ("warmup", "weight_decay", "train", "test", "seed"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"--{_flag(key)} is {getattr(self, key)}: it must not be below 0")
-        if self.warmup > self.steps:
-            raise ConfigError(
-                f"--warmup is {self.warmup} and --steps is {self.steps}: lower --warmup or raise "
-                "--steps, else the learning rate is never reached"
-            )
         if self.variant not in (*VARIANTS, *BASELINES):
             raise unknown("variant", self.variant, [*VARIANTS, *BASELINES])
         self._check_knobs()
@@ -133,13 +128,10 @@ class Run(Generic[T]):
 
 
 def preset_run(name: str, preset: str, words: list[str]) -> Run:
-    """A preset of a task, for the variant and the steps that `words` name."""
+    """A preset of a task, for the variant that `words` names."""
     cls = task_class(name)
     keys = field_names(cls)
     values = preset_values(preset, name, word_after("--variant", words) or Settings.variant)
-    steps = word_after("--steps", words) or ""
-    if steps.isdecimal():  # else it is for the parser to refuse
-        values["warmup"] = min(values.get("warmup", Settings.warmup), int(steps))
     return Run(
         task=cls(**{key: value for key, value in values.items() if key in keys}),
         settings=Settings(**{key: value for key, value in values.items() if key not in keys}),

@@ -114,7 +114,6 @@ def test_a_few_reviews_are_shown_once(
         "task addition --otu x": "did you mean '--out'",
         "task addition --no-bais": "did you mean '--no-bias'",
         "task addition --digits 0": "--digits is 0",
-        "task addition --steps 9 --warmup 10": "--warmup is 10 and --steps is 9: lower --warmup",
         "task addition --heads 3": "model.heads = 3 does not divide",
         "task addition --device cuda": "no GPU",
         "task addition --show 0": "--show is 0",
@@ -200,16 +199,16 @@ def test_a_finished_run_is_kept_and_said_to_be(
     assert printed[0].out == printed[1].out
 
 
-@pytest.mark.parametrize("preset", ["cpu", "paper"])
-def test_a_short_run_reaches_its_learning_rate(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, preset: str
+def test_a_run_shorter_than_its_warm_up_reaches_its_learning_rate_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    """It is shorter than the preset's warm-up."""
     flags = " ".join(f"--{key} {value}" for key, value in SMALL.items())
-    line = f"task addition --preset {preset} {flags} --train 0 --lr 0.5 --out {tmp_path / 'run'}"
-    call(monkeypatch, line)
-    rates = [line["lr"] for line in read_metrics(tmp_path / "run/metrics.jsonl") if "lr" in line]
-    assert rates == [0.25, 0.5]
+    for warmup, said in (("", True), ("--warmup 3", True), ("--warmup 2", False)):
+        run = tmp_path / f"run{warmup[-1:]}"
+        call(monkeypatch, f"task addition {flags} --lr 0.5 {warmup} --out {run}")
+        assert ("was cut to the 2 steps of the run" in capsys.readouterr().err) is said
+        rates = [line["lr"] for line in read_metrics(run / "metrics.jsonl") if "lr" in line]
+        assert rates == [0.25, 0.5]
 
 
 @pytest.mark.parametrize("command", ["task", "task addition", "sweep"])
