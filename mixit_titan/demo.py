@@ -24,6 +24,7 @@ from mixit_titan.model.variants import VARIANTS
 from mixit_titan.plotting import COLORS, save_figure
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.shipped import shipped_configs
+from mixit_titan.signals import terminated_as_interrupted
 
 
 @dataclass
@@ -43,14 +44,15 @@ def run_demo(args: DemoArguments) -> None:
     console = Console()
     if args.steps < 10:
         raise ConfigError(f"--steps is {args.steps}: a comparison needs at least 10")
-    with Progress(
+    progress = Progress(
         TextColumn("{task.description:<11}"),
         *Progress.get_default_columns()[1:3],
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
         console=console,
-    ) as progress:
+    )
+    with progress, terminated_as_interrupted():
         for variant in VARIANTS:
             _train(variant, args, progress)
     rows = [_summary(variant, args) for variant in VARIANTS]
@@ -96,7 +98,8 @@ def _train(variant: str, args: DemoArguments, progress: Progress) -> None:
                 _show(progress, task, metrics)
                 time.sleep(0.5)
         except KeyboardInterrupt:
-            process.wait()  # the terminal sent the signal to it as well
+            process.terminate()  # it saves; a terminal sent Ctrl-C to it as well
+            process.wait()
             raise
     if process.returncode != 0 or not _finished(metrics, args):
         raise ConfigError(f"training {variant} ended with code {process.returncode}: see {log}")
@@ -111,7 +114,7 @@ def _show(progress: Progress, task: Any, metrics: Path) -> str:
     if not steps:
         return ""
     last = steps[-1]
-    note = f"loss {last['loss']:.3f}  {last['tokens_per_s']:,.0f} tokens/s"
+    note = f"training loss {last['loss']:.3f}  {last['tokens_per_s']:,.0f} tokens/s"
     progress.update(task, completed=last["step"], note=note)
     return note
 

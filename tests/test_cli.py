@@ -145,6 +145,22 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(tmp_path: Path, ranks: int) -
     assert steps == list(range(1, saved + 4))
 
 
+def test_a_demo_that_is_terminated_leaves_no_training_behind(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "mixit_titan", "demo", "--out", str(tmp_path)]
+    demo = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    try:
+        children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
+        deadline = time.time() + 300
+        while not list(tmp_path.glob("*/train.log")) and time.time() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        (training,) = children.read_text().split()
+    finally:
+        demo.terminate()
+    assert demo.wait(timeout=120) == 130
+    assert not Path(f"/proc/{training}").exists()
+
+
 def test_torchtitan_finds_the_runs_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from torchtitan.config import ConfigManager
 

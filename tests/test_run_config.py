@@ -131,7 +131,7 @@ WRONG = {
     "--data.workers -1": "data.workers is -1: it must be at least 0",
     "--validator.rows 0": "validator.rows is 0: it must be at least 1",
     "--validator.steps 3": "unknown key 'validator.steps'",
-    "--data.tokenizer no/where": "data.tokenizer = 'no/where' is neither 'bytes', nor",
+    "--data.tokenizer no/where": "the tokenizer 'no/where' is neither 'bytes', nor",
     "--activation_checkpoint.mode some": "activation_checkpoint.mode in .* is 'some'",
     "--loss.num_chunks 3": "loss.num_chunks = 3 does not divide training.seq_len = 128",
     "--checkpoint.interval 0": "Checkpoint interval needs to be at least 1",

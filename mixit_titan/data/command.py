@@ -88,6 +88,8 @@ def run_prepare(args: PrepareArguments) -> None:
         print(f"{args.out} is prepared and whole: nothing to do")
         return
     _print_summary(manifest, args.out, bar)
+    if args.train_tokenizer and manifest.tokenizer.vocab_size < args.train_tokenizer:
+        print(f"The corpus has too little text for {args.train_tokenizer:,} tokens")
 
 
 class Bar:

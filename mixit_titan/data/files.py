@@ -3,6 +3,8 @@
 import functools
 import hashlib
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,11 +50,26 @@ def local_files(path: Path, kinds: tuple[str, ...] = KINDS) -> LocalFiles:
         if path.name.endswith(_NOT_TEXT) and not path.name.endswith(kinds):
             raise ConfigError(f"{path} is not read by its ending: it must be {', '.join(kinds)}")
         return LocalFiles(path.parent, (path.name,))
-    found = (file for file in path.rglob("*") if file.name.endswith(kinds) and file.is_file())
-    names = tuple(sorted(file.relative_to(path).as_posix() for file in found))
+    found = [file for file in _below(path) if file.name.endswith(kinds)]
+    for file in found:
+        if file.is_symlink() and not file.exists():
+            raise ConfigError(f"{file} links to a file that is not there: mend or remove the link")
+    names = tuple(sorted(file.relative_to(path).as_posix() for file in found if file.is_file()))
     if not names:
         raise ConfigError(f"{path} has no files that end in {', '.join(kinds)}")
     return LocalFiles(path, names)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Also in folders that are linked, each once."""
+    seen = set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        if os.path.realpath(root) in seen:
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(root))
+        yield from (Path(root, name) for name in names)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from mixit_titan.data.tokenizers import (
     saved_tokenizer,
     vocabulary,
 )
-from mixit_titan.data.verification import verify
+from mixit_titan.data.verification import check_tokenizer, verify
 from mixit_titan.data.writer import SplitWriter
 from mixit_titan.errors import ConfigError
 
@@ -71,11 +71,11 @@ def prepare(
         settings["tokenizer"] = fingerprint(built)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: name a folder")
+    if is_prepared(folder):
+        return _finished(folder, settings)
     with alone(folder, wait=wait):
-        if is_prepared(folder):
-            manifest = verify(folder)
-            check_same(manifest.source.get("settings", {}), settings, folder)
-            return manifest
+        if is_prepared(folder):  # by the process that was waited for
+            return _finished(folder, settings)
         journal = open_journal(folder, settings, corpus.files)
         corpus = corpus.at(journal.state)
         with writing(folder):
@@ -86,6 +86,13 @@ def prepare(
         with writing(folder):
             write_manifest(folder, manifest)
             journal.close()
+    return manifest
+
+
+def _finished(folder: Path, settings: dict[str, Any]) -> Manifest:
+    manifest = verify(folder)
+    check_tokenizer(folder, manifest)
+    check_same(manifest.source.get("settings", {}), settings, folder)
     return manifest
 
 

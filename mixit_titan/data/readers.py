@@ -111,7 +111,7 @@ def _field(line: str, text_key: str, where: str) -> Any:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} is not JSON ({error})") from None
+        raise ConfigError(f"{where} is not JSON ({error}): mend or remove the line") from None
     if not isinstance(record, dict):
         raise ConfigError(f"{where} is not a JSON object: one with the text in it is expected")
     if text_key not in record:
@@ -125,7 +125,9 @@ def _encode(text: Any, text_key: str, where: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{where}: {text_key!r} has half of a surrogate pair in it") from None
+        raise ConfigError(
+            f"{where}: {text_key!r} has half of a surrogate pair in it: mend or remove the record"
+        ) from None
 
 
 def _parquet(file: Path, text_key: str) -> Iterator[bytes]:
@@ -162,7 +164,9 @@ def _check_column(column: pa.Array, text_key: str, file: Path, row: int) -> None
 
 
 def _no_text(value: Any, text_key: str, where: str) -> ConfigError:
-    return ConfigError(f"{where}: {text_key!r} is {value!r:.40}, which is no text")
+    return ConfigError(
+        f"{where}: {text_key!r} is {value!r:.40}, which is no text: mend or remove the record"
+    )
 
 
 def _absent(where: str, text_key: str, keys: list[str]) -> ConfigError:

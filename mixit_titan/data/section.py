@@ -8,7 +8,7 @@ from mixit_titan.data.prepared import prepared_folder
 from mixit_titan.data.shards import Manifest, is_prepared, read_manifest
 from mixit_titan.data.sources import STDLIB
 from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
-from mixit_titan.data.verification import verify
+from mixit_titan.data.verification import check_tokenizer, verify
 from mixit_titan.errors import ConfigError
 
 
@@ -32,12 +32,14 @@ def prepared_data(section: DataSection) -> tuple[str, str]:
         read_manifest(section.path)  # which says that there is none
     folder = prepared_folder(section.path, section.tokenizer or "bytes")
     manifest = verify(folder)
-    name = section.tokenizer or saved_tokenizer(folder) or "bytes"
-    _check_tokenizer(name, manifest, folder)
-    return str(folder), name
+    if section.tokenizer is None:
+        check_tokenizer(folder, manifest)
+    else:
+        _check_same(section.tokenizer, manifest, folder)
+    return str(folder), section.tokenizer or saved_tokenizer(folder) or "bytes"
 
 
-def _check_tokenizer(name: str, manifest: Manifest, folder: Path) -> None:
+def _check_same(name: str, manifest: Manifest, folder: Path) -> None:
     if fingerprint(build_tokenizer(name)) != manifest.tokenizer.fingerprint:
         raise ConfigError(
             f"the tokenizer {name!r} is not the one that {folder} was prepared with, which is "

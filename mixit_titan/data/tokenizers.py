@@ -109,8 +109,10 @@ def tokenizer_config(name: str) -> BaseTokenizer.Config:
         return HuggingFaceTokenizer.Config()
     if path.is_file() and (path.suffix == ".tiktoken" or path.name == "tokenizer.model"):
         return RankTokenizer.Config(path=name)
+    if not path.exists() and (path.suffix == ".tiktoken" or path.name == "tokenizer.model"):
+        raise ConfigError(f"the tokenizer {name!r} does not exist: name its file")
     raise ConfigError(
-        f"data.tokenizer = {name!r} is neither 'bytes', nor a .tiktoken file, nor Llama-3's "
+        f"the tokenizer {name!r} is neither 'bytes', nor a .tiktoken file, nor Llama-3's "
         "tokenizer.model, nor a folder with a tokenizer.json"
     )
 

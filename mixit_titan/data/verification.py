@@ -19,6 +19,7 @@ from torchtitan.tools.logging import logger
 
 from mixit_titan.atomic import write_text
 from mixit_titan.data.shards import AGAIN, END_DTYPE, Manifest, Shard, read_manifest
+from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
 from mixit_titan.errors import ConfigError
 
 _MEMORY = ".verified.json"
@@ -48,6 +49,20 @@ def verify(folder: str | Path) -> Manifest:
             return manifest  # the first rank of this machine computes, and stops the run
         _compute(folder, expected, remember=writable)
     return manifest
+
+
+def check_tokenizer(folder: Path, manifest: Manifest) -> None:
+    """The tokenizer in a prepared folder is that of its tokens."""
+    try:
+        tokenizer = build_tokenizer(saved_tokenizer(folder) or "bytes")
+    except ConfigError as error:
+        raise ConfigError(f"{error}: {AGAIN}") from None
+    record = manifest.tokenizer
+    if (fingerprint(tokenizer), tokenizer.eos_id) != (record.fingerprint, record.eos_id):
+        raise ConfigError(
+            f"{folder / 'tokenizer'} does not hold {record.name!r}, the tokenizer of its tokens by "
+            f"the manifest: put its files back, or {AGAIN}"
+        )
 
 
 def _check_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> None:

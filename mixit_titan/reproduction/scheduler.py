@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
 
 import torch
 from rich.console import Console
@@ -20,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mixit_titan.atomic import write_text
 from mixit_titan.reproduction.jobs import Job
+from mixit_titan.signals import terminated_as_interrupted
 
 # The last is imported by the first step of any optimizer, which takes a second or two.
 _PRELOADED = ["mixit_titan.tasks.command", "mixit_titan.runtime.train", "torch._dynamo"]
@@ -54,7 +54,7 @@ class Scheduler:
         """All that is not done; a job that fails does not stop the others. `on_end` is called after
         each."""
         self.console.print(f"{len(self.jobs)} jobs, {len(self.done)} of them done before")
-        with self._progress() as show, _terminated_as_interrupted():
+        with self._progress() as show, terminated_as_interrupted():
             try:
                 while self.waiting or self.running:
                     self._start_some()
@@ -190,17 +190,3 @@ def _end_with_parent() -> None:
     """A parent that was killed cannot end its jobs: they would go on beside those of the next."""
     multiprocessing.parent_process().join()
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the jobs as Ctrl-C does."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.signals import terminated_as_interrupted
 from mixit_titan.tasks.command import run_task
 from mixit_titan.tasks.loop import make_folder, read_result
 from mixit_titan.tasks.models import model_config
@@ -73,7 +74,8 @@ def sweep_command(arguments: list[str]) -> None:
     points = grid_points(args)
     console = Console(stderr=True)
     make_folder(args.out)
-    failed = _run_all(points, args, console)
+    with terminated_as_interrupted():
+        failed = _run_all(points, args, console)
     rows = [_row(point, args) for point in points if point not in failed]
     if rows:
         write_report(args.task, list(_grid(args.grid)), rows, args.out, Console())

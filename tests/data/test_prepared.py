@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer
 from mixit_titan.data.bpe import train_tokenizer
 from mixit_titan.data.prepare import prepare
 from mixit_titan.data.prepared import prepared_folder
+from mixit_titan.data.section import DataSection, prepared_data
 from mixit_titan.data.sources import find_corpus
 from mixit_titan.data.splits import Document
 from mixit_titan.data.tokenizers import ByteTokenizer, build_tokenizer, fingerprint, saved_tokenizer
@@ -114,6 +116,28 @@ def test_a_prepared_folder_brings_its_tokenizer(tmp_path: Path) -> None:
     tokenizer = build_tokenizer(saved_tokenizer(tmp_path / "ranks"))
     assert set(texts(tmp_path / "ranks", "train", tokenizer)) <= set(stories(50))
     assert max(max(ids) for ids in documents(tmp_path / "ranks", "train")) > 255
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut short", "another", "eos_id"])
+def test_a_folder_without_its_tokenizer_is_not_whole(tmp_path: Path, damage: str) -> None:
+    file = str(write_jsonl(tmp_path / "a.jsonl", stories(50)))
+    out = tmp_path / "out"
+    prepare(find_corpus(file), 300, out, workers=1)
+    tokenizer, manifest = out / "tokenizer" / "tokenizer.json", out / "manifest.json"
+    text = tokenizer.read_text()
+    if damage == "gone":
+        shutil.rmtree(out / "tokenizer")
+    elif damage == "cut short":
+        tokenizer.write_text(text[:1000])
+    elif damage == "another":
+        tokenizer.write_text(text.replace('"a"', '"\u0100\u0101"', 1))
+    else:
+        manifest.write_text(manifest.read_text().replace('"eos_id": 0', '"eos_id": 99'))
+    said = r"out/tokenizer.*delete the folder and prepare it again"
+    with pytest.raises(ConfigError, match=said):
+        prepare(find_corpus(file), 300, out, workers=1)
+    with pytest.raises(ConfigError, match=said):
+        prepared_data(DataSection(path=str(out)))
 
 
 def test_a_tokenizer_that_cuts_and_pads_texts_does_not_here(tmp_path: Path) -> None:

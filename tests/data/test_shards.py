@@ -109,7 +109,7 @@ def damage(folder: Path, how: str) -> None:
         "text": r"damaged \(ValueError\(.eos_id is '256'.\)\)",
         "sum": r"tokens of train is not the sum over its shards",
         "path": r"shard name '../x'",
-        "tokenizer": r"the tokenizer 'bytes' is not the one that .* was prepared with, .*'other'",
+        "tokenizer": r"data/tokenizer does not hold 'other', the tokenizer of its tokens",
     }.items(),
 )
 def test_a_damaged_folder_is_refused_in_one_sentence(folder: Path, how: str, message: str) -> None:

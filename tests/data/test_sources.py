@@ -109,6 +109,19 @@ def test_a_mistake_is_one_sentence(arguments: dict, message: str) -> None:
         find_corpus(**arguments)
 
 
+def test_linked_folders_are_read_once_and_dead_links_said(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    write_jsonl(tmp_path / "elsewhere" / "a.jsonl", stories(20))
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "linked").symlink_to(tmp_path / "elsewhere")
+    (corpus / "linked" / "round").symlink_to(corpus)
+    assert find_corpus(str(corpus)).files.names == ("linked/a.jsonl",)
+    (corpus / "dead.txt").symlink_to(tmp_path / "nowhere.txt")
+    with pytest.raises(ConfigError, match=r"dead\.txt links to a file that is not there: mend"):
+        find_corpus(str(corpus))
+
+
 def test_a_folder_without_texts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no files that end in \.txt, \.jsonl"):
         find_corpus(str(tmp_path))
