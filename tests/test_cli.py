@@ -145,6 +145,7 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(tmp_path: Path, ranks: int) -
     assert steps == list(range(1, saved + 4))
 
 
+@pytest.mark.skipif(not Path("/proc").exists(), reason="not on macOS")
 def test_a_demo_that_is_terminated_leaves_no_training_behind(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mixit_titan", "demo", "--out", str(tmp_path)]
     demo = subprocess.Popen(words, stdout=subprocess.DEVNULL)

@@ -20,8 +20,8 @@ from mixit_titan.errors import ConfigError
 
 _BATCH = 2**18  # bytes that a worker gets at once
 _QUEUED = 2  # batches that a worker has: one at work, one to go on with
-_SEARCHED = 2**16  # characters that tiktoken can search, whatever they are
 _AHEAD = 4  # batches a worker that may be under way while the first of them is not done
+_SEARCHED = 2**16  # characters that tiktoken can search, whatever they are
 
 
 class Batch(NamedTuple):

@@ -28,9 +28,14 @@ _GPT4O = (
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 # The same pieces, faster: all that needs no look ahead is one group, which tiktoken 0.14 searches
-# at once (benchmarks/prepare.py).
+# at once (benchmarks/prepare.py). And readable to Hugging Face's tokenizers, for an export: there
+# `{1,3}+` would be another thing.
 _FAST = {
     _GPT2: r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s++$|\s+(?!\S)|\s",
+    _GPT4: (
+        r"(?:'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+        r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+    ),
     _LLAMA3: (
         r"(?:(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)|\s++$|\s+(?!\S)|\s"
@@ -107,10 +112,11 @@ def tokenizer_config(name: str) -> BaseTokenizer.Config:
         return ByteTokenizer.Config()
     if (path / "tokenizer.json").is_file():
         return HuggingFaceTokenizer.Config()
-    if path.is_file() and (path.suffix == ".tiktoken" or path.name == "tokenizer.model"):
-        return RankTokenizer.Config(path=name)
-    if not path.exists() and (path.suffix == ".tiktoken" or path.name == "tokenizer.model"):
-        raise ConfigError(f"the tokenizer {name!r} does not exist: name its file")
+    if path.suffix == ".tiktoken" or path.name == "tokenizer.model":
+        if path.is_file():
+            return RankTokenizer.Config(path=name)
+        if not path.exists():
+            raise ConfigError(f"the tokenizer {name!r} does not exist: name its file")
     raise ConfigError(
         f"the tokenizer {name!r} is neither 'bytes', nor a .tiktoken file, nor Llama-3's "
         "tokenizer.model, nor a folder with a tokenizer.json"

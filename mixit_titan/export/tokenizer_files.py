@@ -57,7 +57,9 @@ def from_ranks(encoding: tiktoken.Encoding) -> Tokenizer:
 
     pairs = [_last_pair(token, ranks) for token in sorted(ranks, key=ranks.get) if len(token) > 1]
     merges = [(word(pair[0]), word(pair[1])) for pair in pairs if pair is not None]
-    vocabulary = {word(token): rank for token, rank in ranks.items()}
+    specials = encoding._special_tokens
+    # Special tokens too: else they would get the next ids, and some tokenizers leave a gap.
+    vocabulary = {word(token): rank for token, rank in ranks.items()} | specials
     # A piece that is a token is one: also where no chain of pairs leads to it.
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -67,9 +69,8 @@ def from_ranks(encoding: tiktoken.Encoding) -> Tokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    specials = sorted(encoding._special_tokens.items(), key=lambda item: item[1])
-    tokenizer.add_special_tokens([AddedToken(name, special=True) for name, _ in specials])
-    assert all(tokenizer.token_to_id(name) == rank for name, rank in specials)
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in specials])
+    assert all(tokenizer.token_to_id(name) == rank for name, rank in specials.items())
     return tokenizer
 
 

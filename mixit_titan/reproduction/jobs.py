@@ -87,10 +87,7 @@ def task_point(plan: Plan, task: str, variant: str, **options: Any) -> tuple[Job
 
 
 def _task(plan: Plan, task: str, variant: str, options: dict[str, Any]) -> Job:
-    words = ["--variant", variant]
-    for key, value in options.items():
-        words += [f"--{key.replace('_', '-')}", str(value)]
-    preset = preset_run(task, plan.scale, words)
+    preset = preset_run(task, plan.scale, ["--variant", variant])
     own = {key: value for key, value in options.items() if key in field_names(type(preset.task))}
     rest = {key: value for key, value in options.items() if key not in own}
     run = Run(
@@ -98,10 +95,13 @@ def _task(plan: Plan, task: str, variant: str, options: dict[str, Any]) -> Job:
         settings=dataclasses.replace(preset.settings, **rest),
     )
     run.check()
+    words = ["--preset", plan.scale, "--variant", variant]
+    for key, value in options.items():
+        words += [f"--{key.replace('_', '-')}", str(value)]
     folder = plan.out / "tasks" / run.hash
     described = run.described()
     return Job(
-        words=("task", task, "--preset", plan.scale, *words, "--out", str(folder)),
+        words=("task", task, *words, "--out", str(folder)),
         folder=folder,
         name=" ".join([task, variant, *(f"{key} {value}" for key, value in options.items())]),
         read=_task_result,

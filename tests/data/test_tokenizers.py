@@ -54,11 +54,13 @@ def test_llama3_has_its_256_special_tokens(tmp_path: Path) -> None:
     assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
 
 
-# As OpenAI's tiktoken has it for GPT-2, and Meta's llama-models for Llama-3.
+# As OpenAI's tiktoken has it for GPT-2 and GPT-4, and Meta's llama-models for Llama-3.
 PUBLISHED = {
     # Every pair of bytes is a token, so that the ids show the borders.
     256 + 256**2: r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++"""
     r"""|\s++$|\s+(?!\S)|\s""",
+    100256: r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"""
+    r"""| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""",
     128000: r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"""
     r"""| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
 }

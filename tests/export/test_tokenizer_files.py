@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from mixit_titan.data.tokenizers import build_tokenizer
 from mixit_titan.export.tokenizer_files import from_bytes, from_ranks
+from tests.data.test_tokenizers import write_ranks
 from tests.export.reader import TEXT
 
 R50K = Path(__file__).parents[2] / ".." / "shared" / "data" / "tokenizers" / "r50k_base.tiktoken"
@@ -54,6 +55,14 @@ def test_ranks(tmp_path: Path) -> None:
     check(ours, tokenizer.encoding)
     assert len(ours.encode(TEXTS[1]).ids) < 0.7 * len(TEXTS[1])
     assert ours.token_to_id("<|endoftext|>") == tokenizer.eos_id == 500
+
+
+def test_an_end_of_text_beyond_a_gap(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "gpt4.tiktoken", 100256)
+    tokenizer = build_tokenizer(str(tmp_path / "gpt4.tiktoken"))
+    ours = from_ranks(tokenizer.encoding)
+    check(ours, tokenizer.encoding)
+    assert ours.token_to_id("<|endoftext|>") == tokenizer.eos_id == 100257
 
 
 @pytest.mark.skipif(not R50K.exists(), reason="no r50k_base.tiktoken beside the project")

@@ -16,12 +16,10 @@ def jobs(name: str, plan: Plan) -> list[Job]:
     return jobs_of(EXHIBITS[name].cells(plan))
 
 
-@pytest.mark.parametrize(("scale", "steps"), [("cpu", None), ("cpu", 20), ("paper", None)])
-def test_a_command_trains_what_its_folder_is_named_after(
-    scale: str, steps: int | None, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_a_command_trains_what_its_folder_is_named_after(scale: str, tmp_path: Path) -> None:
     """The folder is a hash of the settings, here as the task's own command line reads them."""
-    plan = Plan(scale, tmp_path, steps=steps, search=False, reviews=tmp_path / "reviews.csv")
+    plan = Plan(scale, tmp_path, search=False, reviews=tmp_path / "reviews.csv")
     seen = 0
     for exhibit in EXHIBITS.values():
         for job in jobs_of(exhibit.cells(plan)):
