@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from mixit_titan.atomic import write_text
 from mixit_titan.data.loader import RowLoader
 from mixit_titan.data.shards import Manifest, Shard, Split, TokenizerRecord, write_manifest
+from mixit_titan.files import write_text
 
 _EOS = 50256
 

@@ -22,14 +22,14 @@ import torch
 import torch.nn.functional as F
 import tyro
 
-from mixit_titan.atomic import write_text
+from mixit_titan.device import has_gpu
+from mixit_titan.files import write_text
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
-from mixit_titan.model.accounting import report
+from mixit_titan.model.accounting import count, memory_per_rank
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.runtime.device import has_gpu
 
 BATCH, HEADS, WIDTH = 4, 8, 64
 GEMM = 2048  # rows and columns of the plain product
@@ -179,9 +179,8 @@ def measure_drawing() -> float:
 def generated_state_bytes() -> int:
     """Of the generated form: 32 layers of 32 heads at length 8192."""
     shape = Shape(width=4096, layers=32, heads=32, hidden=14336, vocab=128256, seq_len=8192)
-    config = llama_config(shape, VARIANTS["mixit"], storage="generated")
-    counts = report(config, seq_len=shape.seq_len, ranks=1, dtype="bfloat16")
-    return counts["memory_per_rank_bytes"]["mixing"]
+    counts = count(shape, VARIANTS["mixit"], form="generated")
+    return memory_per_rank(counts, ranks=1, dtype="bfloat16").mixing
 
 
 def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> tuple[Times, float]:

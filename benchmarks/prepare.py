@@ -27,10 +27,10 @@ import tiktoken
 import tyro
 from tiktoken_ext.openai_public import r50k_pat_str
 
-from mixit_titan.atomic import write_text
 from mixit_titan.data.prepare import prepare
 from mixit_titan.data.sources import STDLIB, find_corpus
 from mixit_titan.data.tokenizers import build_tokenizer
+from mixit_titan.files import write_text
 
 
 @dataclass(kw_only=True)

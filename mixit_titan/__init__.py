@@ -1,11 +1,6 @@
 """mixit_titan: Llama variants with random attention, as a torchtitan plugin.
 
-Importing the package prepares torchtitan for the machine at hand, because torchtitan reads its
-device at import time.
+Importing the package is cheap. Whatever needs torchtitan prepares it first (device.py).
 """
 
 __version__ = "0.1.0"
-
-from mixit_titan.runtime.device import prepare_torchtitan
-
-prepare_torchtitan()

@@ -1,4 +1,8 @@
-"""The mixit-titan command: one small function per subcommand."""
+"""The mixit-titan command: one small function per subcommand.
+
+What a command needs is imported when it is called: help, a wrong name and `params` answer without
+torch.
+"""
 
 import dataclasses
 import json
@@ -15,7 +19,7 @@ import tyro
 from mixit_titan import __version__
 from mixit_titan.errors import ConfigError, RunFailed, unknown
 from mixit_titan.model.shapes import FLAVORS, find_flavor
-from mixit_titan.model.storage import Storage
+from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import VARIANTS, find_variant
 
 
@@ -41,8 +45,8 @@ def main() -> None:
 
 
 def train(arguments: list[str]) -> None:
-    from mixit_titan.run_checks import check_folder
-    from mixit_titan.run_config import load_run
+    from mixit_titan.config.checks import check_folder
+    from mixit_titan.config.run import load_run
     from mixit_titan.runtime.checkpoint import latest_step
     from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
     from mixit_titan.runtime.run_state import read_state
@@ -85,23 +89,15 @@ class TrainArguments:
 
 def params(arguments: list[str]) -> None:
     from mixit_titan.model.accounting import report
-    from mixit_titan.model.build import llama_config
-    from mixit_titan.model.storage import choose_form
 
     args = tyro.cli(ParamsArguments, prog="mixit-titan params", args=arguments)
     if args.ranks < 1:
         raise ConfigError(f"--ranks is {args.ranks}: it must be at least 1")
-    shape = find_flavor(args.flavor)
+    shape, variant = find_flavor(args.flavor), find_variant(args.variant)
     if args.seq_len is not None:
         shape = dataclasses.replace(shape, seq_len=args.seq_len)
     form = choose_form(args.storage, shape, args.dtype)
-    config = llama_config(shape, find_variant(args.variant), storage=form, attention="sdpa")
-    counts = report(
-        config,
-        seq_len=shape.seq_len,
-        ranks=args.ranks,
-        dtype=args.dtype,
-    )
+    counts = report(shape, variant, form, seq_len=shape.seq_len, ranks=args.ranks, dtype=args.dtype)
     counts = {"flavor": args.flavor, **counts}
     print(json.dumps(counts) if args.json else _params_text(counts))
 

@@ -9,11 +9,11 @@ import sys as _sys
 
 from torchtitan.trainer import Trainer
 
+from mixit_titan.config.run import load_run as _load_run
+from mixit_titan.config.shipped import shipped_configs as _shipped_configs
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.run_config import load_run as _load_run
 from mixit_titan.runtime.launch import ranks_from_environment as _ranks_from_environment
-from mixit_titan.shipped import shipped_configs as _shipped_configs
 
 
 def _run(path: str, overrides: list[str]) -> Trainer.Config:

@@ -4,7 +4,6 @@ Each run is a `mixit-titan train` of its own on train_configs/debug_VARIANT.toml
 file says. A run that was interrupted goes on from its last checkpoint; a finished one is kept.
 """
 
-import json
 import shutil
 import statistics
 import subprocess
@@ -18,13 +17,16 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mixit_titan.atomic import write_text
+from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import write_json, write_text
+from mixit_titan.model.accounting import count
+from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.plotting import COLORS, save_figure
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.shipped import shipped_configs
 from mixit_titan.signals import terminated_as_interrupted
+from mixit_titan.tables import markdown_table, screen_table
 
 
 @dataclass
@@ -126,21 +128,18 @@ def _finished(metrics: Path, args: DemoArguments) -> bool:
 
 
 def _summary(variant: str, args: DemoArguments) -> dict[str, Any]:
-    from mixit_titan.model.accounting import report
-    from mixit_titan.run_config import load_run
 
     lines = read_metrics(_folder(variant, args) / "metrics.jsonl")
     training = [line for line in lines if "loss" in line]
     validation = [line for line in lines if "validation_loss" in line][-1]
-    run = load_run(str(shipped_configs()[f"debug_{variant}"]), [], world_size=1)
-    counts = report(run.model_spec.model, seq_len=run.training.seq_len, ranks=1, dtype="float32")
+    counts = count(FLAVORS["debug"], VARIANTS[variant])
     return {
         "variant": variant,
         "steps": args.steps,
         "validation_loss": validation["validation_loss"],
         "perplexity": validation["perplexity"],
-        "trainable_params": counts["trainable_params"],
-        "share_trained": counts["share_trained"],
+        "trainable_params": counts.trainable,
+        "share_trained": counts.trainable / (counts.trainable + counts.frozen),
         "tokens_per_s": statistics.median(line["tokens_per_s"] for line in training[1:]),
         "training_loss": [[line["step"], line["loss"]] for line in training],
     }
@@ -161,22 +160,13 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Five variants, the same data and steps (perplexity per byte)")
-    for n, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if n == 0 else "right")
-    for row in rows:
-        table.add_row(*_cells(row))
-    return table
+    title = "Five variants, the same data and steps (perplexity per byte)"
+    return screen_table(title, COLUMNS, map(_cells, rows))
 
 
 def _write(args: DemoArguments, rows: list[dict[str, Any]]) -> None:
-    lines = [
-        "| " + " | ".join(COLUMNS) + " |",
-        "|---" + "|---:" * (len(COLUMNS) - 1) + "|",
-        *("| " + " | ".join(_cells(row)) + " |" for row in rows),
-    ]
-    write_text(args.out / "demo.md", "\n".join(lines) + "\n")
-    write_text(args.out / "demo.json", json.dumps({"variants": rows}, indent=2) + "\n")
+    write_text(args.out / "demo.md", markdown_table(COLUMNS, map(_cells, rows), left=1))
+    write_json(args.out / "demo.json", {"variants": rows})
     _plot(rows, args.out / "demo.png")
 
 

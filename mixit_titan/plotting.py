@@ -1,4 +1,4 @@
-"""What all pictures share: a colour for each variant, and files that are whole or not there."""
+"""What all figures share: a color for each variant, and files that are complete or not there."""
 
 from pathlib import Path
 
@@ -7,6 +7,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
+from mixit_titan.files import replace_file
+
 COLORS = {
     "standard": "#1f77b4",
     "frozen_qk": "#2ca02c",
@@ -14,9 +16,10 @@ COLORS = {
     "mixit": "#ff7f0e",
     "random": "#7f7f7f",
 }
+OTHER = "#999999"
+"""The color of what is not one of the five variants."""
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    part = path.with_name(f".{path.name}.part")
-    figure.savefig(part, format=path.suffix[1:], dpi=150, bbox_inches="tight")
-    part.replace(path)
+    kind = path.suffix[1:]
+    replace_file(path, lambda part: figure.savefig(part, format=kind, dpi=150, bbox_inches="tight"))

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.cli import main
+from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.shipped import shipped_configs
 
 MIXIT = str(shipped_configs()["debug_mixit"])
 

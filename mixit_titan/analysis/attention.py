@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from mixit_titan.analysis.hooks import attention_maps
 from mixit_titan.analysis.sequences import Sequences
-from mixit_titan.analysis.watching import attention_maps
 from mixit_titan.model.llama import MixitLlama
 
 SCORES = ("induction", "previous")

@@ -1,7 +1,6 @@
 """`mixit-titan analyze KIND RUN_DIR`: look into a trained model; a picture and its figures."""
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,19 +11,19 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from mixit_titan.analysis.analyzed_run import Subject, load_subject
 from mixit_titan.analysis.attention import SCORES, attention, targets
-from mixit_titan.analysis.attention_picture import draw_attention
+from mixit_titan.analysis.attention_figure import draw_attention
 from mixit_titan.analysis.covariance import covariance
-from mixit_titan.analysis.pictures import draw_covariance, draw_spectrum, draw_subspace
+from mixit_titan.analysis.figures import draw_covariance, draw_spectrum, draw_subspace
+from mixit_titan.analysis.hooks import attention_maps
 from mixit_titan.analysis.sequences import Sequences
 from mixit_titan.analysis.spectrum import spectrum
-from mixit_titan.analysis.subject import Subject, load_subject
 from mixit_titan.analysis.subspace import subspace
-from mixit_titan.analysis.watching import attention_maps
-from mixit_titan.atomic import write_text
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.errors import ConfigError, unknown
-from mixit_titan.tasks.loop import make_folder
+from mixit_titan.files import make_folder, write_json
+from mixit_titan.tables import screen_table
 
 _READABLE = 32  # tokens of a map whose labels are easily read
 _BEST = 3  # heads of each kind in the table
@@ -76,7 +75,7 @@ def run_analyze(args: AnalyzeArguments) -> None:
     out = args.out or args.run_dir / "analysis"
     make_folder(out)
     found, table = KINDS[args.kind](subject, args, out / f"{args.kind}.png")
-    write_text(out / f"{args.kind}.json", json.dumps(found, indent=2) + "\n")
+    write_json(out / f"{args.kind}.json", found)
     console = Console()
     console.print(table)
     for ending in ("json", "png"):
@@ -104,7 +103,7 @@ def _attention(
         for row in sorted(scored, key=lambda row: -row[kind])[:_BEST]:
             masses = [f"{row[kind]:.3f}", f"{found['uniform'][kind]:.3f}"]
             rows.append([kind, row["layer"] + 1, row["head"] + 1, *masses])
-    return found, _table(title, ["looks for", "layer", "head", "mass", "uniform"], rows)
+    return found, screen_table(title, ["looks for", "layer", "head", "mass", "uniform"], rows)
 
 
 def _shown_sequence(
@@ -167,7 +166,7 @@ def _covariance(
         for row in found["rows"]
     ]
     title = f"Last-layer states of two tokens, mean over {subject.sequences.described}"
-    return found, _table(title, ["variant", "layers", "", "covariance", "cosine"], rows)
+    return found, screen_table(title, ["variant", "layers", "", "covariance", "cosine"], rows)
 
 
 def _subspace(subject: Subject, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
@@ -178,8 +177,8 @@ def _subspace(subject: Subject, args: AnalyzeArguments, path: Path) -> tuple[dic
         for row in found["rows"]
     ]
     title = f"{subject.title}: variance of the states of {found['tokens']:,} tokens"
-    top = found["top"]
-    return found, _table(title, ["after", f"top {top} directions", f"top {top} neurons"], rows)
+    top = f"top {found['top']}"
+    return found, screen_table(title, ["after", f"{top} directions", f"{top} neurons"], rows)
 
 
 def _spectrum(subject: Subject, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
@@ -189,16 +188,7 @@ def _spectrum(subject: Subject, args: AnalyzeArguments, path: Path) -> tuple[dic
     draw_spectrum(found, variant=subject.variant, title=subject.title, path=path)
     rows = [[row["kind"], row["layers"], f"{row['effective_rank']:.2f}"] for row in found["rows"]]
     title = f"Effective rank (of {found['length']}) of products of mixing matrices"
-    return found, _table(title, ["kind", "layers", "effective rank"], rows)
-
-
-def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    table = Table(title=title)
-    for n, name in enumerate(header):
-        table.add_column(name, justify="left" if n == 0 else "right")
-    for row in rows:
-        table.add_row(*map(str, row))
-    return table
+    return found, screen_table(title, ["kind", "layers", "effective rank"], rows)
 
 
 KINDS: dict[str, Callable[[Subject, AnalyzeArguments, Path], tuple[dict[str, Any], Table]]] = {

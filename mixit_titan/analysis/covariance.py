@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from mixit_titan.analysis.hooks import hidden_states
 from mixit_titan.analysis.sequences import Sequences
-from mixit_titan.analysis.start import Start
-from mixit_titan.analysis.watching import hidden_states
+from mixit_titan.analysis.untrained import Start
 from mixit_titan.model.llama import MixitLlama
 
 VARIANTS_AT_START = ("random", "mixit")

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from mixit_titan.analysis.start import Start
-from mixit_titan.analysis.watching import attention_maps
+from mixit_titan.analysis.hooks import attention_maps
+from mixit_titan.analysis.untrained import Start
 from mixit_titan.model.llama import MixitLlama
 
 _VARIANTS = {"mixit": "mixit", "softmax": "random"}

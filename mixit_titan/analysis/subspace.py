@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from mixit_titan.analysis.hooks import hidden_states
 from mixit_titan.analysis.sequences import Sequences
-from mixit_titan.analysis.watching import hidden_states
 from mixit_titan.model.llama import MixitLlama
 
 TOP = 10

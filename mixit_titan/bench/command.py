@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,20 +10,20 @@ from typing import Any
 
 from rich.console import Console
 
-from mixit_titan.atomic import write_text
+from mixit_titan.bench.arithmetic import limits, limits_markdown
 from mixit_titan.bench.compare import compare, comparison_table, only_in
-from mixit_titan.bench.limits import limits, limits_markdown
-from mixit_titan.bench.pictures import draw_point
+from mixit_titan.bench.figures import draw_point
 from mixit_titan.bench.ranks import run_point_on_ranks
 from mixit_titan.bench.report import remarks, tables
 from mixit_titan.bench.run import run_point
 from mixit_titan.bench.scan import AXES, scan, write_scan
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PLAIN
+from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.files import write_json, write_text
 from mixit_titan.model.shapes import find_flavor
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.runtime.device import has_gpu
 from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
 
 LEAST_ROUNDS = 8
@@ -182,7 +181,7 @@ def _one(args: BenchArguments, point: Point, ranks: int, console: Console) -> No
             return  # rank 0 reports
     else:
         found = run_point(point, args.variants, args.rounds, **options)
-    write_text(args.out / "bench.json", json.dumps(found, indent=2) + "\n")
+    write_json(args.out / "bench.json", found)
     draw_point(found, args.out / "bench.png")
     _show(found, console)
     if profile_to is not None:
@@ -222,7 +221,7 @@ def _compare(args: BenchArguments, console: Console) -> None:
     before, after = args.compare
     rows, fallen = compare(before, after, args.tolerance)
     console.print(comparison_table(rows, before, after))
-    write_text(args.out / "compare.json", json.dumps(rows, indent=2) + "\n")
+    write_json(args.out / "compare.json", rows)
     console.print(f"wrote {args.out / 'compare.json'}")
     for one, other in ((before, after), (after, before)):
         alone = [f"{variant} ({point})" for point, variant in only_in(one, other)]
@@ -236,7 +235,7 @@ def _compare(args: BenchArguments, console: Console) -> None:
 def _limits(args: BenchArguments, console: Console) -> None:
     found = limits(args.limits)
     text = limits_markdown(found)
-    write_text(args.out / "limits.json", json.dumps(found, indent=2) + "\n")
+    write_json(args.out / "limits.json", found)
     write_text(args.out / "limits.md", text)
     console.print(text, markup=False)
     console.print(f"wrote {args.out / 'limits.json'} and {args.out / 'limits.md'}")

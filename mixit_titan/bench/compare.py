@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.tables import screen_table
 
 _STANDARD = "standard / plain"
 """The row of `standard` itself, if both files have measured the plain Llama."""
@@ -90,20 +91,16 @@ def _settings_text(settings: dict[str, Any]) -> str:
 
 
 def comparison_table(rows: list[dict[str, Any]], before: Path, after: Path) -> Table:
-    table = Table(title=f"{before} and then {after}")
-    columns = ("settings", "variant", "tokens/s", "then", "to standard", "then", "change", "")
-    for n, column in enumerate(columns):
-        table.add_column(column, justify="left" if n < 2 else "right")
-    for row in rows:
-        old, new = row["before"], row["after"]
-        table.add_row(
+    header = ("settings", "variant", "tokens/s", "then", "to standard", "then", "change", "")
+    cells = [
+        (
             row["point"],
             row["variant"],
-            f"{old['tokens_per_s']:,.0f}",
-            f"{new['tokens_per_s']:,.0f}",
-            f"{old['ratio']:.3f}x",
-            f"{new['ratio']:.3f}x",
+            *(f"{row[when]['tokens_per_s']:,.0f}" for when in ("before", "after")),
+            *(f"{row[when]['ratio']:.3f}x" for when in ("before", "after")),
             f"{row['change_percent']:+.1f}%",
             "slower" if row["regression"] else "",
         )
-    return table
+        for row in rows
+    ]
+    return screen_table(f"{before} and then {after}", header, cells, left=2)

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from mixit_titan.bench.steps import PHASES, Clock
-from mixit_titan.runtime.device import has_gpu
+from mixit_titan.device import has_gpu
 
 LEAST_WARM_UP = 2
 MOST_WARM_UP = 6

@@ -1,20 +1,77 @@
-"""Peak memory of a training step: the most bytes that torch's allocator had handed out at once.
+"""Whether a point fits into memory, and the peak of a training step.
 
-On a GPU the allocator counts them. On a CPU the profiler sees each allocation and each release, in
-eager and in compiled code alike; what a library takes for itself (MKL, oneDNN) is not seen.
+The peak is the most bytes that torch's allocator had handed out at once. On a GPU the allocator
+counts them. On a CPU the profiler sees each allocation and each release, in eager and in compiled
+code alike; what a library takes for itself (MKL, oneDNN) is not seen.
 """
 
+import contextlib
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from mixit_titan.bench.measure import WallClock
-from mixit_titan.bench.steps import Steps
-from mixit_titan.runtime.device import has_gpu
+from mixit_titan.bench.settings import Point
+from mixit_titan.bench.steps import PLAIN, Steps
+from mixit_titan.device import has_gpu
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.accounting import memory_per_rank
+from mixit_titan.model.storage import DTYPE_BYTES
+
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
+
+
+@contextlib.contextmanager
+def fitting(point: Point, variants: Sequence[str], ranks: int) -> Iterator[None]:
+    """Refuse what cannot fit, and turn an allocation that fails within into one sentence."""
+    needed, there = least_memory(point, variants, ranks), memory_of_rank(ranks)
+    if needed > there:
+        raise _too_big(point, f"it needs at least {_gib(needed)} and a rank has {_gib(there)}")
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise _too_big(point, "the GPU ran out of memory") from error
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):
+            raise
+        raise _too_big(point, "the machine ran out of memory") from error
+
+
+def least_memory(point: Point, variants: Sequence[str], ranks: int) -> int:
+    """Bytes of a rank below which it cannot work: the state of all models, which are there at once,
+    and of one of them the logits and what each layer hands on to the next."""
+    state = 0
+    for variant in variants:
+        counts = point.counts("standard" if variant == PLAIN else variant)
+        state += memory_per_rank(counts, ranks=ranks, dtype=point.dtype).total
+    shape, size = point.shape, DTYPE_BYTES[point.dtype]
+    return state + point.tokens * size * (shape.vocab + shape.layers * shape.width)
+
+
+def memory_of_rank(ranks: int) -> int:
+    """Bytes of one rank: its GPU's, or its share of the machine's."""
+    if has_gpu():
+        return torch.cuda.mem_get_info()[1]
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # no limit, or none that is a number
+        total = min(total, int(_CGROUP.read_text()))
+    return total // ranks
+
+
+def _too_big(point: Point, why: str) -> ConfigError:
+    return ConfigError(
+        f"a batch of {point.batch} sequences of {point.shape.seq_len} tokens does not fit: {why}. "
+        "Lower --batch or --seq-len, or name fewer --variants"
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,14 @@
 """Where the time of a step goes: a Chrome trace and a table of the costliest operators."""
 
-import json
 import os
 from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity
 
-from mixit_titan.atomic import write_text
 from mixit_titan.bench.measure import Stepping, WallClock
-from mixit_titan.runtime.device import has_gpu
+from mixit_titan.device import has_gpu
+from mixit_titan.files import write_json, write_text
 
 STEPS = 2
 TOP = 15
@@ -40,4 +39,4 @@ def profile(model: Stepping, variant: str, folder: Path) -> None:
         }
         for event in top
     ]
-    write_text(folder / f"{variant}.json", json.dumps(operators, indent=2) + "\n")
+    write_json(folder / f"{variant}.json", operators)

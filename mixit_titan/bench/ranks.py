@@ -17,14 +17,14 @@ from torchtitan.distributed import ParallelDims
 from torchtitan.distributed import utils as dist_utils
 from torchtitan.tools import utils
 
-from mixit_titan.bench.communication import bytes_per_step
-from mixit_titan.bench.fit import fitting
+from mixit_titan.bench.arithmetic import bytes_per_step
 from mixit_titan.bench.measure import Times, measure
-from mixit_titan.bench.memory import Peak, peak_memory
+from mixit_titan.bench.memory import Peak, fitting, peak_memory
 from mixit_titan.bench.profile import profile
 from mixit_titan.bench.run import result
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PHASES, Clock, Steps
+from mixit_titan.model.variants import find_variant
 
 _TIMEOUT = 1800
 """Seconds that a rank waits for another: for a compilation, or for one rank's steps alone."""
@@ -137,7 +137,7 @@ def _result(
         row["tokens_per_s_per_rank"] = [
             point.tokens / float(np.median(taken.steps)) for taken in everyone[variant]
         ]
-        row["communicated_bytes_per_step"] = bytes_per_step(variant, point, ranks)
+        row["communicated_bytes_per_step"] = bytes_per_step(find_variant(variant), point, ranks)
         if f"{variant} alone" in everyone:
             single = point.tokens / float(np.median(everyone[f"{variant} alone"][0].steps))
             row["tokens_per_s_alone"] = single

@@ -1,14 +1,103 @@
-"""The tables on the screen."""
+"""From the times of a run to the rows of its table, and the tables on the screen."""
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from rich import box
 from rich.table import Table
 
-from mixit_titan.bench.steps import PHASES
+from mixit_titan.bench.measure import Times
+from mixit_titan.bench.memory import Peak
+from mixit_titan.bench.settings import Point
+from mixit_titan.bench.steps import PHASES, PLAIN
+from mixit_titan.model.accounting import flops_per_token, speed_limit
+from mixit_titan.model.variants import find_variant
+from mixit_titan.tables import screen_table
 
+_RESAMPLES = 2000
 _BUSY = 0.9
 """Below this share of the threads at work, wall time says more about the machine than about us."""
+
+
+def rows(
+    point: Point,
+    times: Mapping[str, Times],
+    peaks: Mapping[str, Peak],
+    *,
+    ranks: int = 1,
+    peak_flops: float = math.nan,
+) -> list[dict[str, Any]]:
+    """One row a variant. `times` are those of the slowest rank, `peak_flops` that of one device."""
+    standard = times["standard"].steps
+    return [
+        {
+            "variant": name,
+            **_speed(point.tokens * ranks, point.batch * ranks, taken),
+            **_ratio(standard, taken.steps),
+            **_limit(name, point, np.median(standard) / np.median(taken.steps)),
+            **_flops(name, point, float(np.median(taken.steps)), peak_flops),
+            **_cpu(times["standard"], taken),
+            "peak_memory_bytes": peaks[name].accumulating,
+            "peak_memory_one_batch_bytes": peaks[name].one_batch,
+            "compile_seconds": taken.compile if point.compile else None,
+            "round_seconds": taken.steps,
+        }
+        for name, taken in times.items()
+    ]
+
+
+def ratio_interval(base: Sequence[float], other: Sequence[float]) -> list[float]:
+    """95% of median(base) / median(other), by bootstrap over the rounds that both took part in."""
+    draw = np.random.default_rng(0).integers(len(base), size=(_RESAMPLES, len(base)))
+    ratios = np.median(np.array(base)[draw], axis=1) / np.median(np.array(other)[draw], axis=1)
+    return [float(q) for q in np.quantile(ratios, [0.025, 0.975])]
+
+
+def _speed(tokens: int, samples: int, taken: Times) -> dict[str, Any]:
+    # A slow step is a low speed: the first quartile of one is the third of the other.
+    slow, middle, fast = (float(np.quantile(taken.steps, q)) for q in (0.75, 0.5, 0.25))
+    return {
+        "tokens_per_s": tokens / middle,
+        "tokens_per_s_quartiles": [tokens / slow, tokens / fast],
+        "samples_per_s": samples / middle,
+        "samples_per_s_quartiles": [samples / slow, samples / fast],
+        "step_seconds": middle,
+        "phase_seconds": {
+            phase: float(np.median([phases[phase] for phases in taken.phases])) for phase in PHASES
+        },
+    }
+
+
+def _ratio(standard: Sequence[float], steps: Sequence[float]) -> dict[str, Any]:
+    return {
+        "ratio": float(np.median(standard) / np.median(steps)),
+        "ratio_interval": ratio_interval(standard, steps),
+    }
+
+
+def _limit(name: str, point: Point, ratio: float) -> dict[str, Any]:
+    limit = 1.0 if name == PLAIN else speed_limit(point.shape, find_variant(name))
+    return {"limit": limit, "share_of_limit": float(ratio / limit)}
+
+
+def _flops(name: str, point: Point, step: float, peak_flops: float) -> dict[str, Any]:
+    """Useful FLOPs: what a checkpointed activation costs to compute again does not count."""
+    variant = find_variant("standard" if name == PLAIN else name)
+    per_second = flops_per_token(point.shape, variant) * point.tokens / step
+    mfu = None if math.isnan(peak_flops) else per_second / peak_flops
+    return {"tflops_per_rank": per_second / 1e12, "mfu": mfu}
+
+
+def _cpu(standard: Times, taken: Times) -> dict[str, Any]:
+    """By CPU time: what holds when other processes took part of the machine."""
+    cpu, wall = float(np.median(taken.cpu)), float(np.median(taken.steps))
+    return {
+        "cpu_seconds": cpu,
+        "cpu_seconds_per_second": cpu / wall,
+        "ratio_by_cpu_time": float(np.median(standard.cpu) / cpu) if cpu else None,
+    }
 
 
 def title(settings: dict[str, Any]) -> str:
@@ -26,22 +115,19 @@ def title(settings: dict[str, Any]) -> str:
 
 def tables(found: dict[str, Any]) -> list[Table]:
     """Speed beside its limit; where the time and the memory go; and what only many ranks have."""
-    shown = [_speed(found), _steps(found)]
-    return [*shown, _ranks(found)] if found["settings"]["ranks"] > 1 else shown
+    shown = [_speed_table(found), _step_table(found)]
+    return [*shown, _rank_table(found)] if found["settings"]["ranks"] > 1 else shown
 
 
-def _table(heading: str, *columns: str) -> Table:
-    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD)
-    for n, column in enumerate(columns):
-        table.add_column(column, justify="left" if n == 0 else "right", no_wrap=True)
-    return table
+def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    style = {"title_justify": "left", "box": box.SIMPLE_HEAD}
+    return screen_table(title, header, rows, no_wrap=True, **style)
 
 
-def _speed(found: dict[str, Any]) -> Table:
-    columns = ("variant", "tokens/s", "quartiles", "to standard", "95%", "limit", "of limit")
-    table = _table(title(found["settings"]), *columns)
-    for row in found["variants"]:
-        table.add_row(
+def _speed_table(found: dict[str, Any]) -> Table:
+    header = ("variant", "tokens/s", "quartiles", "to standard", "95%", "limit", "of limit")
+    rows = [
+        (
             row["variant"],
             f"{row['tokens_per_s']:,.0f}",
             "{:,.0f} to {:,.0f}".format(*row["tokens_per_s_quartiles"]),
@@ -50,16 +136,16 @@ def _speed(found: dict[str, Any]) -> Table:
             f"{row['limit']:.3f}x",
             f"{row['share_of_limit']:.1%}",
         )
-    return table
+        for row in found["variants"]
+    ]
+    return _table(title(found["settings"]), header, rows)
 
 
-def _steps(found: dict[str, Any]) -> Table:
-    heading = "seconds of a step, and the peak of its memory"
+def _step_table(found: dict[str, Any]) -> Table:
     known = any(row["mfu"] is not None for row in found["variants"])
-    last = ["MiB", "samples/s", "TFLOPS", *(["MFU"] if known else [])]
-    table = _table(heading, "variant", *PHASES, *last)
-    for row in found["variants"]:
-        table.add_row(
+    header = ("variant", *PHASES, "MiB", "samples/s", "TFLOPS", *(["MFU"] if known else []))
+    rows = [
+        (
             row["variant"],
             *(f"{row['phase_seconds'][phase]:.4f}" for phase in PHASES),
             f"{row['peak_memory_bytes'] / 2**20:,.1f}",
@@ -67,24 +153,23 @@ def _steps(found: dict[str, Any]) -> Table:
             f"{row['tflops_per_rank']:.3f}",
             *([f"{row['mfu']:.1%}"] if known else []),
         )
-    return table
+        for row in found["variants"]
+    ]
+    return _table("seconds of a step, and the peak of its memory", header, rows)
 
 
-def _ranks(found: dict[str, Any]) -> Table:
-    columns = ["variant", "tokens/s of each", "of one alone", "efficiency", "weights", "gradients"]
-    table = _table("each rank, and what it receives from the others in a step", *columns)
+def _rank_table(found: dict[str, Any]) -> Table:
+    header = ("variant", "tokens/s of each", "of one alone", "efficiency", "weights", "gradients")
+    rows = []
     for row in found["variants"]:
         speeds, moved = row["tokens_per_s_per_rank"], row["communicated_bytes_per_step"]
         alone = ["", ""]
         if "tokens_per_s_alone" in row:
             alone = [f"{row['tokens_per_s_alone']:,.0f}", f"{row['scaling_efficiency']:.1%}"]
-        table.add_row(
-            row["variant"],
-            f"{min(speeds):,.0f} to {max(speeds):,.0f}",
-            *alone,
-            *(f"{moved[kind] / 2**20:,.2f} MiB" for kind in ("weights", "gradients")),
-        )
-    return table
+        each = f"{min(speeds):,.0f} to {max(speeds):,.0f}"
+        sizes = [f"{moved[kind] / 2**20:,.2f} MiB" for kind in ("weights", "gradients")]
+        rows.append((row["variant"], each, *alone, *sizes))
+    return _table("each rank, and what it receives from the others in a step", header, rows)
 
 
 def remarks(found: dict[str, Any]) -> list[str]:

@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from torchtitan.tools import utils
 
-from mixit_titan.bench.environment import environment
-from mixit_titan.bench.fit import fitting
 from mixit_titan.bench.measure import Times, measure
-from mixit_titan.bench.memory import Peak, peak_memory
+from mixit_titan.bench.memory import Peak, fitting, peak_memory
 from mixit_titan.bench.profile import profile
-from mixit_titan.bench.rows import ratio_interval, rows
+from mixit_titan.bench.report import ratio_interval, rows
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PLAIN, Steps
-from mixit_titan.runtime.device import has_gpu
+from mixit_titan.device import has_gpu
+from mixit_titan.versions import environment
 
 
 def run_point(

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.atomic import write_text
-from mixit_titan.bench.environment import environment
-from mixit_titan.bench.pictures import axis_value, draw_scan
+from mixit_titan.bench.figures import axis_value, draw_scan
 from mixit_titan.bench.settings import Point
+from mixit_titan.files import write_json
+from mixit_titan.versions import environment
 
 AXES = ("seq_len", "width", "batch", "compile", "ac", "dtype")
 """What can be scanned; the first of them that is becomes the picture's horizontal axis."""
@@ -75,7 +75,7 @@ def _same_environment(saved: dict[str, Any]) -> bool:
 
 
 def write_scan(found: dict[str, Any], folder: Path) -> None:
-    write_text(folder / "bench.json", json.dumps(found, indent=2) + "\n")
+    write_json(folder / "bench.json", found)
     axis, *others = found["scanned"]
 
     def label(point: dict[str, Any]) -> str:

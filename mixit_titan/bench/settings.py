@@ -1,14 +1,16 @@
 """A point of a benchmark: the shape, the batch, and how a step is run."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from mixit_titan.errors import ConfigError, unknown
-from mixit_titan.model.frozen_storage import FrozenStorage
-from mixit_titan.model.recomputation import Recomputation
+from mixit_titan.kernels.forms import Form
+from mixit_titan.model.accounting import Counts, count
+from mixit_titan.model.freezing import FrozenStorage
+from mixit_titan.model.parallelize import Recomputation
 from mixit_titan.model.shapes import Shape
-
-Dtype = Literal["float32", "bfloat16"]
+from mixit_titan.model.storage import DTYPE_BYTES, choose_form
+from mixit_titan.model.variants import find_variant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,15 +30,23 @@ class Point:
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise ConfigError(f"--batch is {self.batch}: it must be at least 1")
-        allowed = {"dtype": Dtype, "ac": Recomputation, "frozen": FrozenStorage}
-        for option, choices in allowed.items():
-            if getattr(self, option) not in get_args(choices):
-                raise unknown(f"--{option}", getattr(self, option), get_args(choices))
+        allowed = {"ac": get_args(Recomputation), "frozen": get_args(FrozenStorage)}
+        for option, choices in (allowed | {"dtype": tuple(DTYPE_BYTES)}).items():
+            if getattr(self, option) not in choices:
+                raise unknown(f"--{option}", getattr(self, option), choices)
 
     @property
     def tokens(self) -> int:
         """Tokens of a step, on each rank."""
         return self.batch * self.shape.seq_len
+
+    @property
+    def form(self) -> Form:
+        """Of the mixing matrices."""
+        return choose_form("auto", self.shape, self.dtype)
+
+    def counts(self, variant: str) -> Counts:
+        return count(self.shape, find_variant(variant), form=self.form)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

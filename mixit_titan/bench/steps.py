@@ -24,8 +24,7 @@ from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
 from mixit_titan.model.initialization import Normal
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.model.parallelize import parallelize
-from mixit_titan.model.recomputation import recomputation
+from mixit_titan.model.parallelize import parallelize, recomputation
 from mixit_titan.model.variants import find_variant
 
 PLAIN = "plain"
@@ -109,12 +108,14 @@ def _plain_loss(logits_BLV: torch.Tensor, labels_BL: torch.Tensor) -> torch.Tens
 
 
 def model_config(variant: str, point: Point) -> MixitLlama.Config:
-    config = llama_config(point.shape, find_variant(variant), attention="sdpa")
-    config.frozen_storage = point.frozen
-    if config.variant.mixer == "mixing":
-        for layer in config.layers:
-            layer.attention.inner_attention.dtype = point.dtype
-    return config
+    return llama_config(
+        point.shape,
+        find_variant(variant),
+        form=point.form,
+        dtype=point.dtype,
+        attention="sdpa",
+        frozen_storage=point.frozen,
+    )
 
 
 def _meta(variant: str, point: Point) -> nn.Module:

@@ -1,12 +1,11 @@
 """A tokenizer of its own for a corpus: byte-level BPE, trained by the `tokenizers` library."""
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mixit_titan.atomic import write_text
 from mixit_titan.data.splits import Document
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import write_json, write_text
 
 _END_OF_TEXT = "<|endoftext|>"
 _SMALLEST = 257  # every byte, and the end of a text
@@ -39,7 +38,7 @@ def train_tokenizer(documents: Iterable[Document], size: int, folder: Path) -> N
     # torchtitan finds the end of a text in tokenizer_config.json. The other file is written last:
     # it makes the folder a tokenizer.
     marks = {"eos_token": _END_OF_TEXT, "added_tokens_decoder": {"0": {"content": _END_OF_TEXT}}}
-    write_text(folder / "tokenizer_config.json", json.dumps(marks, indent=2) + "\n")
+    write_json(folder / "tokenizer_config.json", marks)
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True) + "\n")
 
 

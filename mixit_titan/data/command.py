@@ -9,13 +9,13 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from mixit_titan.data.encoding import EncodedBatch
 from mixit_titan.data.prepare import SHARD_TOKENS, available_workers, prepare
 from mixit_titan.data.shards import Manifest, Shard, is_prepared
 from mixit_titan.data.sources import Corpus, find_corpus
 from mixit_titan.errors import ConfigError
+from mixit_titan.tables import screen_table
 
 
 @dataclass(kw_only=True)
@@ -142,12 +142,11 @@ class Bar:
 
 def _print_summary(manifest: Manifest, out: Path, bar: Bar) -> None:
     tokenizer = manifest.tokenizer
-    table = Table(title=f"{out}: {tokenizer.name}, {tokenizer.vocab_size:,} tokens")
-    for column in ("split", "documents", "tokens", "bytes", "bytes/token", "shards"):
-        table.add_column(column, justify="left" if column == "split" else "right")
+    header = ("split", "documents", "tokens", "bytes", "bytes/token", "shards")
+    rows = []
     for name, split in manifest.splits.items():
         counts = [f"{count:,}" for count in (split.documents, split.tokens, split.bytes)]
-        ratio = f"{split.bytes / split.tokens:.2f}"
-        table.add_row(name, *counts, ratio, str(len(split.shards)))
-    Console().print(table)
+        rows.append((name, *counts, f"{split.bytes / split.tokens:.2f}", len(split.shards)))
+    title = f"{out}: {tokenizer.name}, {tokenizer.vocab_size:,} tokens"
+    Console().print(screen_table(title, header, rows))
     print(f"This time: {bar.rates()}")

@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.atomic import write_text
-from mixit_titan.data.disk import sync_folder, writing
 from mixit_titan.data.files import HubFiles, LocalFiles
 from mixit_titan.data.shards import Shard
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import sync_folder, write_json, writing
 
 _JOURNAL = ".prepare.json"
 _LOCK = ".prepare.lock"
@@ -36,7 +35,7 @@ class Journal:
         table = {"settings": self.settings, "state": self.state, "shards": {}}
         for split, shards in self.shards.items():
             table["shards"][split] = [asdict(shard) for shard in shards]
-        write_text(self.folder / _JOURNAL, json.dumps(table, indent=2) + "\n")
+        write_json(self.folder / _JOURNAL, table)
         sync_folder(self.folder)
 
     def close(self) -> None:

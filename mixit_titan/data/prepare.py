@@ -17,7 +17,6 @@ import numpy as np
 from torchtitan.components.tokenizer import BaseTokenizer
 
 from mixit_titan.data.bpe import check_vocabulary, train_tokenizer
-from mixit_titan.data.disk import writing
 from mixit_titan.data.encoding import EncodedBatch, Encoder, encoded
 from mixit_titan.data.files import HubFiles
 from mixit_titan.data.journal import Journal, alone, check_same, open_journal
@@ -41,6 +40,7 @@ from mixit_titan.data.tokenizers import (
 from mixit_titan.data.verification import check_tokenizer, verify
 from mixit_titan.data.writer import SplitWriter
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import writing
 
 SHARD_TOKENS = 2**26
 

@@ -6,15 +6,30 @@ from pathlib import Path
 
 from torchtitan.tools.logging import logger
 
-from mixit_titan.cache import cache_folder
 from mixit_titan.data.files import LocalFiles
 from mixit_titan.data.prepare import available_workers, prepare
-from mixit_titan.data.shards import is_prepared
+from mixit_titan.data.shards import Manifest, is_prepared, read_manifest
 from mixit_titan.data.sources import STDLIB, find_corpus
-from mixit_titan.data.tokenizers import build_tokenizer, fingerprint
+from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
+from mixit_titan.data.verification import check_tokenizer, verify
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import cache_folder
 
 _LITTLE = 2**25  # bytes that are tokenised before processes are worth their start
+
+
+def prepared_data(path: str, tokenizer: str | None) -> tuple[str, str]:
+    """The folder of token shards, found to be complete, and the name of its tokenizer. A text is
+    tokenized first."""
+    if not is_prepared(path) and any(Path(path).glob("*.tokens")):
+        read_manifest(path)  # which says that there is none
+    folder = prepared_folder(path, tokenizer or "bytes")
+    manifest = verify(folder)
+    if tokenizer is None:
+        check_tokenizer(folder, manifest)
+    else:
+        _check_same(tokenizer, manifest, folder)
+    return str(folder), tokenizer or saved_tokenizer(folder) or "bytes"
 
 
 def prepared_folder(path: str, tokenizer: str) -> Path:
@@ -40,3 +55,12 @@ def prepared_folder(path: str, tokenizer: str) -> Path:
         workers = 1 if corpus.files.bytes < _LITTLE else available_workers()
         prepare(corpus, tokenizer, folder, workers=workers, wait=True)
     return folder
+
+
+def _check_same(name: str, manifest: Manifest, folder: Path) -> None:
+    if fingerprint(build_tokenizer(name)) != manifest.tokenizer.fingerprint:
+        raise ConfigError(
+            f"the tokenizer {name!r} is not the one that {folder} was prepared with, which is "
+            f"{manifest.tokenizer.name!r}: take data.tokenizer out of the config (on the "
+            "command line: --data.tokenizer=), or prepare the text again"
+        )

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from mixit_titan.atomic import write_text
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import write_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -82,8 +82,7 @@ def is_prepared(folder: str | Path) -> bool:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=2)
-    write_text(folder / MANIFEST, text + "\n")
+    write_json(folder / MANIFEST, {"format": FORMAT, **asdict(manifest)})
 
 
 def read_manifest(folder: str | Path) -> Manifest:

@@ -1,6 +1,7 @@
 """Tokenizers as torchtitan components: bytes, tiktoken's rank files, Hugging Face folders."""
 
 import binascii
+import functools
 import hashlib
 import shutil
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import tiktoken
 from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import replace_file
 
 # How text is cut into pieces before the merges, by GPT-2, GPT-4, Llama-3 and GPT-4o.
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
@@ -152,9 +154,7 @@ def copy_tokenizer(name: str, folder: Path) -> None:
     target.mkdir(exist_ok=True)
     files = [path / file for file in _HF_FILES] if path.is_dir() else [path]
     for file in filter(Path.is_file, files):  # tokenizer.json last: it makes a tokenizer of them
-        part = target / f".{file.name}.part"
-        shutil.copyfile(file, part)
-        part.replace(target / file.name)
+        replace_file(target / file.name, functools.partial(shutil.copyfile, file))
 
 
 def keep_tokenizer(name: str, folder: Path) -> None:

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from torchtitan.tools.logging import logger
 
-from mixit_titan.atomic import write_text
 from mixit_titan.data.shards import AGAIN, END_DTYPE, Manifest, Shard, read_manifest
 from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import write_text
 
 _MEMORY = ".verified.json"
 _LOCK = ".verified.lock"

@@ -8,10 +8,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from mixit_titan.data.disk import sync_folder
 from mixit_titan.data.encoding import EncodedBatch
 from mixit_titan.data.journal import Journal
 from mixit_titan.data.shards import Shard
+from mixit_titan.files import sync_folder
 
 _BUFFER = 2**20
 

@@ -10,12 +10,12 @@ import tyro
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from mixit_titan.atomic import new_folder
 from mixit_titan.errors import ConfigError
 from mixit_titan.export.llama_folder import llama_config, llama_weights
 from mixit_titan.export.mixit_folder import mixit_config, write_code
 from mixit_titan.export.tokenizer_files import write_tokenizer
-from mixit_titan.trained import Trained, load_trained
+from mixit_titan.files import new_folder
+from mixit_titan.runtime.trained import Trained, load_trained
 
 
 @dataclass

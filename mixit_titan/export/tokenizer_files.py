@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from torchtitan.components.tokenizer import HuggingFaceTokenizer
 
 from mixit_titan.data.tokenizers import RankTokenizer
-from mixit_titan.trained import Trained
+from mixit_titan.runtime.trained import Trained
 
 _BYTES_END = "<|endoftext|>"
 

@@ -15,7 +15,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.generation.generate import generate
 from mixit_titan.generation.sampling import Sampling
 from mixit_titan.generation.text import GrowingText
-from mixit_titan.trained import Trained, load_trained
+from mixit_titan.runtime.trained import Trained, load_trained
 
 _TOKENS = 200
 

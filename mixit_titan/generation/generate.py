@@ -7,8 +7,8 @@ where a row's prompt goes on, its next token is taken from there.
 from collections.abc import Iterator, Sequence
 
 import torch
-from torchtitan.tools import utils
 
+from mixit_titan.device import device_type
 from mixit_titan.generation.sampling import Sampling
 from mixit_titan.model.decoding import Decoder
 from mixit_titan.model.llama import MixitLlama
@@ -46,7 +46,7 @@ def generate(
     shortest = min(lengths)
     tokens = [list(prompt[:shortest]) for prompt in prompts]
     for position in range(shortest, max(lengths) + count):
-        logits_BTV = steps.step(torch.tensor(tokens, device=utils.device_type))
+        logits_BTV = steps.step(torch.tensor(tokens, device=device_type()))
         drawn = sampling.choose(logits_BTV[:, -1, :vocabulary], position).tolist()
         tokens = [
             [prompt[position] if position < len(prompt) else token]

@@ -1,11 +1,8 @@
-"""The mixing of MixiT: one function, and the forms in which its matrix exists.
+"""The mixing of MixiT: one function for all forms of its matrix (forms.py).
 
     out_i = sum over the visible j of A_ij v_j
 
-- reference: the formula, with A as it is drawn; for tests.
-- stored: A in memory, in the dtype of v (stored.py).
-- sharded: the same, in rows that FSDP2 shards and gathers.
-- generated: A drawn while it is multiplied (generated.py).
+Beside the forms there is the reference: the formula, with A as it is drawn; for tests.
 
 Shapes: B batch, L length, N heads, H head width.
 """
@@ -15,11 +12,10 @@ from typing import Literal
 import torch
 
 from mixit_titan.kernels.documents import same_document
+from mixit_titan.kernels.forms import Form
 from mixit_titan.kernels.generated import generated_mix, generated_state
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 from mixit_titan.kernels.stored import StoredMix, identity_apart, stored_matrix
-
-Form = Literal["stored", "sharded", "generated"]
 
 
 def mixing_state(

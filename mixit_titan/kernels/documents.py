@@ -31,7 +31,7 @@ def ends(positions_BL: torch.Tensor) -> torch.Tensor:
     return after.flip(1).cummin(1).values.flip(1)
 
 
-def places(positions_BL: torch.Tensor) -> dict[tuple[int, int], list[int]]:
+def document_spans(positions_BL: torch.Tensor) -> dict[tuple[int, int], list[int]]:
     """(start, end) -> the rows that have a document there. Looks at the values: not for a graph."""
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
     length = positions_BL.shape[1]

@@ -11,7 +11,7 @@ import os
 
 import torch
 
-from mixit_titan.kernels.documents import ends, places, starts
+from mixit_titan.kernels.documents import document_spans, ends, starts
 from mixit_titan.kernels.mixing import MatrixSpec, assemble, draw_noise, head_stds, row_means
 
 _ROWS = 64  # drawn at a time where there is no Triton
@@ -56,7 +56,7 @@ def generated_mix(
     out_BLNH = torch.empty_like(v_BLNH)
     if positions_BL is None:
         positions_BL = torch.arange(v_BLNH.shape[1]).expand(len(v_BLNH), -1)
-    for (start, end), batch in places(positions_BL).items():
+    for (start, end), batch in document_spans(positions_BL).items():
         out_BLNH[batch, start:end] = _mix(rows, v_BLNH[batch, start:end], transposed)
     return out_BLNH
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from mixit_titan.kernels.documents import places
+from mixit_titan.kernels.documents import document_spans
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 from mixit_titan.kernels.triangle import compiled_mix
 
@@ -95,7 +95,7 @@ def _stored_mix(
         if positions_BL is None:
             _mix(out_BLNH, matrix_NLL, v_BLNH, *flags)
             return out_BLNH
-        for (start, end), rows in places(positions_BL).items():
+        for (start, end), rows in document_spans(positions_BL).items():
             document = v_BLNH[rows, start:end]
             mixed = torch.empty_like(document)
             _mix(mixed, matrix_NLL, document, *flags)

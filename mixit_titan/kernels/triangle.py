@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torchtitan.tools.logging import logger
 
-from mixit_titan.cache import cache_folder
+from mixit_titan.files import cache_folder
 
 _SOURCE = Path(__file__).with_suffix(".c")
 _FLAGS = {"AVX2": ["-mavx2", "-mfma"], "AVX512": ["-mavx512f", "-mfma"]}

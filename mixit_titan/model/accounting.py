@@ -1,6 +1,8 @@
 """Parameters, FLOPs and memory of a model: the one place that `params`, the trainer's TFLOPS and
 MFU, and the benchmark read.
 
+All of it is arithmetic on the shape and the variant: no model is built, and torch is not needed.
+
 FLOPs per token, n the width and m the length:
 - a weight matrix of P entries: 2P forward, 2P for the gradient of its input, and 2P for its own
   gradient if it is trained;
@@ -9,21 +11,26 @@ FLOPs per token, n the width and m the length:
 - look-ups, norms and activations: nothing.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-from torch import nn
-from torchtitan.components.checkpointer.utils import canonical_fqn
-from torchtitan.models.common import Linear
-
-from mixit_titan.kernels.causal_mix import Form
-from mixit_titan.model.build import llama_config
-from mixit_titan.model.freezing import named_weights, part_of
-from mixit_titan.model.llama import MixitLlama
+from mixit_titan.kernels.forms import Form
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.storage import BYTES
+from mixit_titan.model.storage import DTYPE_BYTES
 from mixit_titan.model.variants import VARIANTS, Variant
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter of the model."""
+
+    name: str
+    part: str
+    """The part of `model.freeze` that it belongs to."""
+    elements: int
+    multiplied: bool = False
+    """Whether each token is multiplied by it."""
 
 
 @dataclass(frozen=True)
@@ -61,56 +68,78 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.mixing
 
 
-def meta_model(config: MixitLlama.Config) -> nn.Module:
-    """The model without its data."""
-    with torch.device("meta"):
-        return config.build()
+def weights(shape: Shape, variant: Variant, *, learned_positions: bool = False) -> Iterator[Weight]:
+    """Every parameter, by its name in the model. A tied head has none of its own."""
+    n, vocab = shape.width, shape.vocab
+    yield Weight("tok_embeddings.weight", "embedding", vocab * n)
+    if learned_positions or variant.mixer == "mixing":
+        yield Weight("tok_embeddings.position_weight", "embedding", shape.seq_len * n)
+    for layer in range(shape.layers):
+        prefix = f"layers.{layer}."
+        yield Weight(f"{prefix}attention_norm.weight", "norm", n)
+        yield Weight(f"{prefix}ffn_norm.weight", "norm", n)
+        for name, part, fan_in, fan_out in _linears(shape, variant):
+            yield Weight(f"{prefix}{name}.weight", part, fan_in * fan_out, multiplied=True)
+            if shape.bias:
+                yield Weight(f"{prefix}{name}.bias", part, fan_out)
+    yield Weight("norm.weight", "norm", n)
+    if not shape.tied:
+        yield Weight("lm_head.weight", "head", vocab * n, multiplied=True)
 
 
-def count(config: MixitLlama.Config, model: nn.Module, seq_len: int) -> Counts:
-    """Counts of a whole, unsharded model (on the meta device) at `seq_len`."""
-    frozen_parts = config.variant.frozen
-    sizes = {True: 0, False: 0}
-    for name, param in named_weights(model):
-        sizes[part_of(name) not in frozen_parts] += param.numel()
+def _linears(shape: Shape, variant: Variant) -> list[tuple[str, str, int, int]]:
+    """Name, part, inputs and outputs of each linear of a layer."""
+    n, hidden = shape.width, shape.hidden
+    mlp = [(f"feed_forward.w{k}", "mlp", n, hidden) for k in (1, 3)]
+    shared = [("attention.wo", "o", n, n), *mlp, ("feed_forward.w2", "mlp", hidden, n)]
+    if variant.mixer == "mixing":  # which has as many heads of values as of mixing
+        return [("attention.wv", "v", n, n), *shared]
+    kv = (shape.kv_heads or shape.heads) * shape.head_dim
+    sizes = {"q": ("qk", n), "k": ("qk", kv), "v": ("v", kv)}
+    own = [(f"attention.qkv_linear.w{k}", part, n, size) for k, (part, size) in sizes.items()]
+    return [*own, *shared]
 
-    forward = backward = 0
-    for name, module in model.named_modules():
-        if isinstance(module, Linear):
-            matrix = module.in_features * module.out_features
-            trained = part_of(f"{canonical_fqn(name)}.weight") not in frozen_parts
-            forward += 2 * matrix
-            backward += (4 if trained else 2) * matrix
 
-    n, layers, m = config.dim, len(config.layers), seq_len
-    if config.variant.mixer == "mixing":
-        forward += layers * m * n
-        backward += layers * m * n
-        rows = layers * config.shape.heads * config.shape.seq_len
-        form = config.layers[0].attention.inner_attention.form
-    else:
-        forward += layers * 2 * m * n
-        backward += layers * 4 * m * n
-        rows, form = 0, None
-    saved = {canonical_fqn(name): value.numel() for name, value in model.state_dict().items()}
-    saved_frozen = sum(size for name, size in saved.items() if part_of(name) in frozen_parts)
+def count(
+    shape: Shape,
+    variant: Variant,
+    *,
+    seq_len: int | None = None,
+    form: Form | None = None,
+    learned_positions: bool = False,
+) -> Counts:
+    """Counts of a complete model; FLOPs are those at `seq_len` (default: the shape's)."""
+    m = shape.seq_len if seq_len is None else seq_len
+    sizes, forward, backward = {True: 0, False: 0}, 0, 0
+    for weight in weights(shape, variant, learned_positions=learned_positions):
+        trained = weight.part not in variant.frozen
+        sizes[trained] += weight.elements
+        if weight.multiplied:
+            forward += 2 * weight.elements
+            backward += (4 if trained else 2) * weight.elements
+    tied = shape.vocab * shape.width if shape.tied else 0  # the embedding's weight, once more
+    tied_frozen = tied if "head" in variant.frozen else 0
+    forward += 2 * tied
+    backward += 4 * tied - 2 * tied_frozen
+    mixes = variant.mixer == "mixing"
+    products = shape.layers * m * shape.width
+    rows = shape.layers * shape.heads * shape.seq_len if mixes else 0
     return Counts(
         trainable=sizes[True],
         frozen=sizes[False],
-        saved=sum(saved.values()),
-        saved_frozen=saved_frozen,
-        mixing_elements=rows * config.shape.seq_len,
-        mixing_form=form,
+        saved=sizes[True] + sizes[False] + tied,
+        saved_frozen=sizes[False] + tied_frozen,
+        mixing_elements=rows * shape.seq_len,
+        mixing_form=form if mixes else None,
         mixing_rows=rows,
-        flops_forward=forward,
-        flops_backward=backward,
+        flops_forward=forward + (1 if mixes else 2) * products,
+        flops_backward=backward + (1 if mixes else 4) * products,
     )
 
 
 def flops_per_token(shape: Shape, variant: Variant) -> int:
     """Of a training step at the shape's full length."""
-    config = llama_config(shape, variant, attention="sdpa")
-    return count(config, meta_model(config), shape.seq_len).flops_per_token
+    return count(shape, variant).flops_per_token
 
 
 def speed_limit(shape: Shape, variant: Variant) -> float:
@@ -124,7 +153,7 @@ def memory_per_rank(counts: Counts, *, ranks: int, dtype: str) -> Memory:
     as a GPU keeps it (a CPU keeps 128 columns more)."""
     share = -(-counts.trainable // ranks)
     return Memory(
-        weights=4 * share + BYTES[dtype] * -(-counts.frozen // ranks),
+        weights=4 * share + DTYPE_BYTES[dtype] * -(-counts.frozen // ranks),
         gradients=4 * share,
         optimizer=8 * share,
         mixing=_mixing_bytes(counts, ranks, dtype),
@@ -134,23 +163,25 @@ def memory_per_rank(counts: Counts, *, ranks: int, dtype: str) -> Memory:
 def _mixing_bytes(counts: Counts, ranks: int, dtype: str) -> int:
     if counts.mixing_form == "generated":
         return 4 * counts.mixing_rows  # float32; a layer's key and deviations are a few bytes
-    whole = counts.mixing_elements * BYTES[dtype]
+    whole = counts.mixing_elements * DTYPE_BYTES[dtype]
     return -(-whole // ranks) if counts.mixing_form == "sharded" else whole
 
 
 def checkpoint_bytes(counts: Counts, dtype: str) -> int:
     """A full checkpoint: weights as they are kept, and two moments for what is trained."""
     trained = counts.saved - counts.saved_frozen
-    return 4 * trained + BYTES[dtype] * counts.saved_frozen + 8 * counts.trainable
+    return 4 * trained + DTYPE_BYTES[dtype] * counts.saved_frozen + 8 * counts.trainable
 
 
-def report(config: MixitLlama.Config, *, seq_len: int, ranks: int, dtype: str) -> dict[str, Any]:
+def report(
+    shape: Shape, variant: Variant, form: Form, *, seq_len: int, ranks: int, dtype: str
+) -> dict[str, Any]:
     """All of it, as `mixit-titan params --json` prints it."""
-    counts = count(config, meta_model(config), seq_len)
+    counts = count(shape, variant, seq_len=seq_len, form=form)
     memory = memory_per_rank(counts, ranks=ranks, dtype=dtype)
     total = counts.trainable + counts.frozen
     return {
-        "variant": config.variant.name,
+        "variant": variant.name,
         "seq_len": seq_len,
         "trainable_params": counts.trainable,
         "frozen_params": counts.frozen,

@@ -14,19 +14,21 @@ from torchtitan.models.common.feed_forward import FeedForward
 from torchtitan.models.common.param_init import skip_param_init
 from torchtitan.protocols.model_spec import ModelSpec
 from torchtitan.protocols.module import Module
-from torchtitan.tools import utils
 
+from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
-from mixit_titan.model.document_attention import DocumentAttention
+from mixit_titan.kernels.forms import Form
+from mixit_titan.kernels.mixing import MatrixSpec
+from mixit_titan.model.attention import DocumentAttention, HalvesRoPE
+from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.initialization import Normal
 from mixit_titan.model.llama import Block, MixitLlama, ScaledLinear, ShapedFeedForward
 from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding, RandomMixing
 from mixit_titan.model.parallelize import parallelize
 from mixit_titan.model.pipeline import pipeline
 from mixit_titan.model.recipes import Recipe
-from mixit_titan.model.rope import HalvesRoPE
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.storage import Storage, choose_form
+from mixit_titan.model.storage import choose_form
 from mixit_titan.model.variants import Variant
 
 AttentionBackend = Literal["auto", "flex", "varlen", "sdpa"]
@@ -37,43 +39,56 @@ def llama_config(
     variant: Variant,
     recipe: Recipe | None = None,
     *,
+    init_seed: int = 0,
     mixing_seed: int = 0,
-    storage: Storage = "auto",
+    form: Form | None = None,
+    dtype: str = "float32",
     attention: AttentionBackend = "auto",
     learned_positions: bool = False,
+    frozen_storage: FrozenStorage = "sharded",
+    on_gpu: bool | None = None,
 ) -> MixitLlama.Config:
-    """The config of one model. `recipe` is that of the mixing mixer; attention takes its scales of
-    residual, activation and linears too, which the defaults leave as in a plain Llama.
-    `learned_positions`: attention gets one vector per position beside its rotary embeddings, as
-    tasks may ask for; mixing always has them."""
+    """The config of one model.
+
+    `recipe` is that of the mixing mixer; attention takes its scales of residual, activation and
+    linears too, which the defaults leave as in a plain Llama. `form` and `dtype` are those of the
+    mixing matrices; without a form they are stored where they fit. `learned_positions`: attention
+    gets one vector per position beside its rotary embeddings, as tasks may ask for; mixing always
+    has them. `frozen_storage` is [fsdp] of a run. `on_gpu`: where the model will run, if not on
+    this machine.
+    """
     recipe = recipe or Recipe()
     if shape.tied and ("embedding" in variant.frozen) != ("head" in variant.frozen):
         raise ConfigError(
             "model.tied makes embedding and head one weight: freeze both of them or neither"
         )
-    if variant.mixer == "mixing" and shape.kv_heads not in (None, shape.heads):
+    mixes = variant.mixer == "mixing"
+    if mixes and shape.kv_heads not in (None, shape.heads):
         # Grouped keys and values save memory in attention; a mixing head has only its values.
         shape = dataclasses.replace(shape, kv_heads=None)
+    if mixes:
+        spec = recipe.matrix_spec(mixing_seed, shape)
+        form = form or choose_form("auto", shape, dtype)
+        mixers = [_mixing(shape, recipe, spec, n, form, dtype) for n in range(shape.layers)]
+    else:
+        inner = attention_backend(attention, has_gpu() if on_gpu is None else on_gpu)
+        mixers = [_attention(shape, recipe, inner) for _ in range(shape.layers)]
     skip, branch = recipe.residual_scales(shape.layers)
     layers = [
         Block.Config(
             attention_norm=_norm(shape),
             ffn_norm=_norm(shape),
-            attention=(
-                _mixing(shape, recipe, layer, mixing_seed, storage)
-                if variant.mixer == "mixing"
-                else _attention(shape, recipe, attention)
-            ),
+            attention=mixer,
             feed_forward=_feed_forward(shape, recipe),
             skip=skip,
             branch=branch,
         )
-        for layer in range(shape.layers)
+        for mixer in mixers
     ]
     return MixitLlama.Config(
         dim=shape.width,
         vocab_size=shape.vocab,
-        tok_embeddings=_embedding(shape, learned_positions or variant.mixer == "mixing"),
+        tok_embeddings=_embedding(shape, learned_positions or mixes),
         norm=_norm(shape),
         lm_head=_linear(shape, recipe, shape.width, shape.vocab, bias=False),
         layers=layers,
@@ -82,7 +97,8 @@ def llama_config(
         shape=shape,
         recipe=recipe,
         mixing_seed=mixing_seed,
-        storage=storage,
+        init_seed=init_seed,
+        frozen_storage=frozen_storage,
     )
 
 
@@ -98,13 +114,13 @@ def model_spec(flavor: str, config: MixitLlama.Config) -> ModelSpec:
     )
 
 
-def attention_backend(name: AttentionBackend) -> Module.Config:
+def attention_backend(name: AttentionBackend, on_gpu: bool) -> Module.Config:
     """`auto`: torchtitan's flex attention where there is a GPU; it has no backward on a CPU."""
     if name == "auto":
-        name = "flex" if utils.device_type == "cuda" else "sdpa"
+        name = "flex" if on_gpu else "sdpa"
     if name == "sdpa":
         return DocumentAttention.Config()
-    if utils.device_type == "cpu":
+    if not on_gpu:
         raise ConfigError(
             f"model.attention = {name!r} needs a GPU and this machine has none: "
             "set it to 'auto' or 'sdpa'"
@@ -152,22 +168,19 @@ def _embedding(shape: Shape, positioned: bool) -> Embedding.Config:
 
 
 def _mixing(
-    shape: Shape, recipe: Recipe, layer: int, seed: int, storage: Storage
+    shape: Shape, recipe: Recipe, spec: MatrixSpec, layer: int, form: Form, dtype: str
 ) -> MixingAttention.Config:
     return MixingAttention.Config(
         n_heads=shape.heads,
         wv=_linear(shape, recipe, shape.width, shape.width),
         wo=_linear(shape, recipe, shape.width, shape.width),
         inner_attention=RandomMixing.Config(
-            spec=recipe.matrix_spec(seed, shape),
-            layer=layer,
-            n_heads=shape.heads,
-            form=choose_form(storage, shape, "float32"),
+            spec=spec, layer=layer, n_heads=shape.heads, form=form, dtype=dtype
         ),
     )
 
 
-def _attention(shape: Shape, recipe: Recipe, backend: AttentionBackend) -> GQAttention.Config:
+def _attention(shape: Shape, recipe: Recipe, inner: Module.Config) -> GQAttention.Config:
     if shape.head_dim % 2:
         raise ConfigError(
             f"model.width / model.heads = {shape.head_dim} is odd: rotary embeddings need an even "
@@ -184,7 +197,7 @@ def _attention(shape: Shape, recipe: Recipe, backend: AttentionBackend) -> GQAtt
             wkv=_linear(shape, recipe, shape.width, kv_heads * shape.head_dim),
         ),
         wo=_linear(shape, recipe, shape.width, shape.width),
-        inner_attention=attention_backend(backend),
+        inner_attention=inner,
         # The layout of Hugging Face's Llama (a dimension pairs with the one half a head away).
         rope=HalvesRoPE.Config(
             dim=shape.head_dim, max_seq_len=shape.seq_len, theta=shape.rope_theta

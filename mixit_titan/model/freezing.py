@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 from torch import nn
 from torchtitan.components.checkpointer.utils import canonical_fqn
@@ -9,6 +10,9 @@ from torchtitan.tools.logging import logger
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.variants import Variant
+
+FrozenStorage = Literal["sharded", "resident"]
+"""How FSDP2 keeps frozen weights: in shards, or whole on each rank."""
 
 # Tried in this order; every parameter of the model matches exactly one.
 _PATTERNS = {

@@ -23,7 +23,7 @@ _SCHEDULES = ("1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZ
 def check_limits(
     config: "MixitLlama.Config", training: TrainingConfig, parallelism: ParallelismConfig
 ) -> None:
-    """Before any process group exists, and again when torchtitan updates the model's config."""
+    """Refuse a run that the model cannot do. Called whenever a run's config is made."""
     if training.seq_len > config.max_seq_len:
         raise too_long(training.seq_len, config.max_seq_len)
     if config.variant.mixer == "mixing":
@@ -58,7 +58,8 @@ def _check_mixing(config: "MixitLlama.Config", parallelism: ParallelismConfig) -
             f"parallelism.spmd_backend = {parallelism.spmd_backend!r} is not there yet for the "
             "mixing mixer: use 'partial_dtensor'"
         )
-    if config.storage == "sharded" and parallelism.tensor_parallel_degree > 1:
+    form = config.layers[0].attention.inner_attention.form
+    if form == "sharded" and parallelism.tensor_parallel_degree > 1:
         raise ConfigError(
             'model.mixing.storage = "sharded" is for data parallelism alone: with tensor '
             'parallelism a rank has some of the heads anyway, use "stored" or "generated"'

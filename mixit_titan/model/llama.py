@@ -3,7 +3,7 @@
 One model class serves all variants: a config says whether a block holds torchtitan's attention or
 the mixing attention, and how its residual, activation and linears are scaled.
 
-Shapes: B batch, L length, D width, N heads, H head width.
+Shapes: B batch, L length, D width, F width of the MLP, V vocabulary.
 """
 
 import math
@@ -18,15 +18,15 @@ from torchtitan.models.common.decoder import Decoder
 from torchtitan.models.common.feed_forward import FeedForward
 from torchtitan.models.llama3.sharding import set_llama3_sharding_config
 
-from mixit_titan.model.document_attention import DocumentAttention, document_mask
-from mixit_titan.model.frozen_storage import FrozenStorage
+from mixit_titan.model.accounting import count
+from mixit_titan.model.attention import DocumentAttention, document_mask
+from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.initialization import name_parameters
-from mixit_titan.model.limits import check_limits, too_long
+from mixit_titan.model.limits import too_long
 from mixit_titan.model.mixing_attention import PositionedEmbedding, RandomMixing
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.sharding import set_mixing_sharding
-from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import Variant
 
 
@@ -57,8 +57,9 @@ class ShapedFeedForward(FeedForward):
         self.slope = config.slope
         self.gain = math.sqrt(2 / (1 + config.slope**2))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.w2(self.gain * F.leaky_relu(self.w1(x), self.slope) * self.w3(x))
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # the name of the argument is torchtitan's
+        gate_BLF = self.gain * F.leaky_relu(self.w1(x), self.slope)
+        return self.w2(gate_BLF * self.w3(x))
 
 
 class Block(TransformerBlock):
@@ -78,19 +79,20 @@ class Block(TransformerBlock):
         self.ffn_norm = config.ffn_norm.build()
         self.skip, self.branch = config.skip, config.branch
 
-    def add(self, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+    def add(self, x_BLD: torch.Tensor, f_BLD: torch.Tensor) -> torch.Tensor:
         if self.skip == self.branch == 1.0:
-            return x + f
-        return self.skip * x + self.branch * f
+            return x_BLD + f_BLD
+        return self.skip * x_BLD + self.branch * f_BLD
 
     def forward(
         self,
-        x: torch.Tensor,
+        x_BLD: torch.Tensor,
         attention_masks: AttentionMasksType | None,
         positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        h = self.add(x, self.attention(self.attention_norm(x), attention_masks, positions))
-        return self.add(h, self.feed_forward(self.ffn_norm(h)))
+        mixed_BLD = self.attention(self.attention_norm(x_BLD), attention_masks, positions)
+        h_BLD = self.add(x_BLD, mixed_BLD)
+        return self.add(h_BLD, self.feed_forward(self.ffn_norm(h_BLD)))
 
 
 class MixitLlama(Decoder):
@@ -101,10 +103,8 @@ class MixitLlama(Decoder):
         recipe: Recipe
         mixing_seed: int = 0
         """Seed of the mixing matrices."""
-        storage: Storage = "auto"
-        """The form of the mixing matrices."""
         init_seed: int = 0
-        """Seed of the initial weights; the trainer sets it from debug.seed."""
+        """Seed of the initial weights."""
         frozen_storage: FrozenStorage = "sharded"
         """How FSDP2 keeps frozen weights: see [fsdp] of a run."""
 
@@ -116,31 +116,21 @@ class MixitLlama(Decoder):
             return self.layers[0].attention.rope.max_seq_len
 
         def update_from_config(self, *, config, **kwargs) -> None:  # noqa: ANN001, ANN003
-            """Take what the model needs from the run: `config` is a Trainer.Config."""
-            check_limits(self, config.training, config.parallelism)
+            """Place the model on the run's ranks: `config` is a Trainer.Config. Seed and dtype are
+            taken once more, because torchtitan's own command line changes a config after it has
+            been made."""
+            self.init_seed = config.debug.seed or 0
             sequence_parallel = config.parallelism.enable_sequence_parallel
             if self.variant.mixer == "attention":
                 Decoder.Config.update_from_config(self, config=config, **kwargs)
                 set_llama3_sharding_config(self, enable_sp=sequence_parallel)
             else:
-                dtype = config.training.mixed_precision_param
-                form = choose_form(
-                    self.storage,
-                    self.shape,
-                    dtype,
-                    documents=getattr(config.dataloader, "positions", False),
-                    tensor_parallel=config.parallelism.tensor_parallel_degree,
-                )
                 for layer in self.layers:
-                    layer.attention.inner_attention.dtype = dtype
-                    layer.attention.inner_attention.form = form
+                    layer.attention.inner_attention.dtype = config.training.mixed_precision_param
                 set_mixing_sharding(self, enable_sp=sequence_parallel)
-            self.init_seed = config.debug.seed or 0
 
         def get_nparams_and_flops(self, model: nn.Module, seq_len: int) -> tuple[int, int]:
-            from mixit_titan.model.accounting import count
-
-            counts = count(self, model, seq_len)
+            counts = count(self.shape, self.variant, seq_len=seq_len)
             return counts.trainable + counts.frozen, counts.flops_per_token
 
     def init_states(self, *, buffer_device: torch.device | None = None) -> None:
@@ -156,19 +146,21 @@ class MixitLlama(Decoder):
         positions: torch.Tensor | None = None,
         attention_masks: AttentionMasksType | None = None,
     ) -> torch.Tensor:
+        """Logits (B, L, V) of tokens (B, L); of hidden states (B, L, D) on a later pipeline stage.
+        The names of the arguments are torchtitan's."""
         if tokens.shape[1] > self.config.max_seq_len:
             raise too_long(tokens.shape[1], self.config.max_seq_len)
-        h = tokens
+        h_BLD = tokens
         if isinstance(self.tok_embeddings, PositionedEmbedding):
-            h = self.tok_embeddings(tokens, positions=positions)
+            h_BLD = self.tok_embeddings(tokens, positions=positions)
         elif self.tok_embeddings is not None:  # it is on the first pipeline stage only
-            h = self.tok_embeddings(tokens)
+            h_BLD = self.tok_embeddings(tokens)
         inner = self.config.layers[0].attention.inner_attention
         if positions is not None and isinstance(inner, DocumentAttention.Config):
             attention_masks = document_mask(positions)
         for layer in self.layers.values():
-            h = layer(h, attention_masks, positions)
-        h = self.norm(h) if self.norm is not None else h
+            h_BLD = layer(h_BLD, attention_masks, positions)
+        h_BLD = self.norm(h_BLD) if self.norm is not None else h_BLD
         if self._skip_lm_head or self.lm_head is None:
-            return h
-        return self.lm_head(h)
+            return h_BLD
+        return self.lm_head(h_BLD)

@@ -3,6 +3,7 @@
 Shapes: B batch, L length, D width, N heads, H head width.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,13 @@ from torchtitan.distributed import ParallelDims
 from torchtitan.models.common import Embedding, Linear
 from torchtitan.models.common.attention import AttentionMasksType, BaseAttention
 from torchtitan.protocols.module import Module
+from torchtitan.tools.logging import logger
 
-from mixit_titan.kernels.causal_mix import Form, causal_mix, mixing_state
+from mixit_titan.device import has_gpu
+from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
+from mixit_titan.kernels.forms import Form
 from mixit_titan.kernels.mixing import MatrixSpec, draw_rows
 from mixit_titan.kernels.stored import identity_apart
-from mixit_titan.model.storage import log_form
 
 _ROWS = 64  # drawn at a time for a shard
 
@@ -108,7 +111,7 @@ class RandomMixing(Module):
 
     def _init_self_buffers(self, *, buffer_device: torch.device | None = None) -> None:
         cfg = self.config
-        log_form(cfg.form)
+        _log_form(cfg.form)
         if cfg.form == "sharded":
             return
         device = buffer_device or next(self.buffers()).device
@@ -183,3 +186,13 @@ class MixingAttention(BaseAttention):
     ) -> torch.Tensor:
         v_BLNH = self.wv(x_BLD).unflatten(-1, (-1, self.head_dim))
         return self.wo(self.inner_attention(v_BLNH, positions=positions).flatten(2))
+
+
+@functools.cache
+def _log_form(form: Form) -> None:
+    """Once a process, not once a layer."""
+    slow = form == "generated" and not has_gpu()
+    logger.info(
+        f"Mixing matrices are {form}"
+        + (", which without a GPU saves memory and costs time" if slow else "")
+    )

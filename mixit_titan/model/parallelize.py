@@ -1,18 +1,27 @@
-"""torchtitan's own parallelisation of a Llama, then what this project adds."""
+"""torchtitan's own parallelization of a Llama, and what this project adds: freezing, frozen weights
+in the dtype that they are used in, and activation checkpointing that saves the mixing product."""
 
 import contextlib
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torchtitan.config import TORCH_DTYPE_MAP
 from torchtitan.config.configs import TrainingConfig
+from torchtitan.distributed import fsdp
+from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 from torchtitan.models.llama3.parallelize import parallelize_llama
-from torchtitan.tools import utils
 
-from mixit_titan.model.freezing import freeze
-from mixit_titan.model.frozen_storage import keep_in, resident
+import mixit_titan.kernels.causal_mix  # noqa: F401  (registers the products)
+from mixit_titan.device import has_gpu
+from mixit_titan.model.freezing import freeze, named_weights, part_of
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.variants import Variant
+
+Recomputation = Literal["none", "selective", "full"]
 
 
 def parallelize(model: MixitLlama, *, training: TrainingConfig, **settings: Any) -> nn.Module:
@@ -23,9 +32,58 @@ def parallelize(model: MixitLlama, *, training: TrainingConfig, **settings: Any)
     with resident(model, variant) if whole else contextlib.nullcontext():
         model = parallelize_llama(model, training=training, **settings)
     freeze(model, variant)
-    if utils.device_type == "cpu":
+    if not has_gpu():
         # Gloo has no PREMUL_SUM, which FSDP2 uses to scale gradients (torch 2.13 and 2.15).
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.set_force_sum_reduction_for_comms(True)
     return model
+
+
+def frozen_parameters(model: nn.Module, variant: Variant) -> set[nn.Parameter]:
+    return {param for name, param in named_weights(model) if part_of(name) in variant.frozen}
+
+
+def keep_in(model: nn.Module, variant: Variant, dtype: torch.dtype) -> None:
+    """Frozen weights need no float32 master copy: nothing small is ever added to them. FSDP2 casts
+    every weight to `dtype` before it is used, so the model computes the same."""
+    for param in frozen_parameters(model, variant):
+        param.data = param.data.to(dtype)
+
+
+@contextlib.contextmanager
+def resident(model: nn.Module, variant: Variant) -> Iterator[None]:
+    """Within, torchtitan's FSDP2 leaves the frozen weights whole on each rank, instead of gathering
+    them in every forward and backward pass. It has no setting for that: its `fully_shard` is
+    replaced meanwhile."""
+    fully_shard = fsdp.fully_shard
+
+    def leaving(module: nn.Module | list[nn.Module], **settings: object) -> nn.Module:
+        # Looked up now: tensor parallelism has replaced the parameters in between.
+        return fully_shard(module, ignored_params=frozen_parameters(model, variant), **settings)
+
+    fsdp.fully_shard = leaving
+    try:
+        yield
+    finally:
+        fsdp.fully_shard = fully_shard
+
+
+class SelectiveRecomputation(SelectiveAC):
+    """torchtitan's selective activation checkpointing; the mixing product is saved too, instead of
+    being computed again."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(SelectiveAC.Config):
+        pass
+
+    def get_save_ops(self) -> set:
+        products = torch.ops.mixit_titan
+        ours = {products.stored_mix.default, products.generated_mix.default}
+        return super().get_save_ops() | ours
+
+
+def recomputation(mode: Recomputation) -> SelectiveRecomputation.Config | FullAC.Config | None:
+    return {"none": None, "selective": SelectiveRecomputation.Config(), "full": FullAC.Config()}[
+        mode
+    ]

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
-from rich.table import Table
 
 from mixit_titan.errors import ConfigError, RunFailed
+from mixit_titan.files import make_folder
 from mixit_titan.reproduction.exhibit import jobs_of
 from mixit_titan.reproduction.exhibits import EXHIBITS, find_exhibits
 from mixit_titan.reproduction.jobs import Job, Plan
 from mixit_titan.reproduction.report import summary, write_report
 from mixit_titan.reproduction.scheduler import Scheduler
-from mixit_titan.tasks.loop import make_folder
+from mixit_titan.tables import screen_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,13 +130,11 @@ def _only_one_in(out: Path) -> Iterator[None]:
 
 
 def _show(found: dict, out: Path) -> None:
-    table = Table(title="Does the paper's claim hold here?", title_justify="left")
-    for column in ("claim", "verdict", "ours"):
-        table.add_column(column)
-    for claim in found["claims"]:
-        table.add_row(claim["id"], claim["verdict"], claim["ours"])
+    header = ("claim", "verdict", "ours")
+    rows = [(claim["id"], claim["verdict"], claim["ours"]) for claim in found["claims"]]
+    title = "Does the paper's claim hold here?"
     console = Console()
-    console.print(table)
+    console.print(screen_table(title, header, rows, left=len(header), title_justify="left"))
     console.print(summary(found))
     for name in ("report.html", "report.md", "report.json"):
         console.print(f"wrote {out / name}", soft_wrap=True)

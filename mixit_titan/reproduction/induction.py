@@ -17,9 +17,9 @@ from mixit_titan.reproduction.claims import (
     value,
 )
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit, Shown
+from mixit_titan.reproduction.figures import draw_bars, draw_lines
 from mixit_titan.reproduction.jobs import Job, Plan, Result, analysis, task_grid, task_point
 from mixit_titan.reproduction.paper import TABLE_1
-from mixit_titan.reproduction.pictures import draw_bars, draw_lines
 from mixit_titan.reproduction.units import COUNT, PERCENT, SHARE
 from mixit_titan.tasks.settings import preset_run
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.errors import ConfigError
 from mixit_titan.reproduction.paper import TABLE_8
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.shipped import shipped_configs
 from mixit_titan.tasks.loop import read_result
 from mixit_titan.tasks.settings import Run, field_names, preset_run
 from mixit_titan.tasks.sweep import is_finished

@@ -6,9 +6,9 @@ from mixit_titan.data.shards import is_prepared, read_manifest
 from mixit_titan.data.sources import STDLIB
 from mixit_titan.reproduction.claims import below, grows, grows_less, in_order
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit
+from mixit_titan.reproduction.figures import draw_bars, draw_lines
 from mixit_titan.reproduction.jobs import Job, Plan, Result, analysis, training
 from mixit_titan.reproduction.paper import TABLE_2, TABLE_7
-from mixit_titan.reproduction.pictures import draw_bars, draw_lines
 from mixit_titan.reproduction.units import COVARIANCE, NATS
 
 _CPU_STEPS, _PAPER_STEPS = 300, 40_000

@@ -1,17 +1,17 @@
 """report.json, report.md and report.html: each exhibit with the paper's figures and ours."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.atomic import write_text
-from mixit_titan.bench.environment import environment
+from mixit_titan.files import write_json, write_text
 from mixit_titan.reproduction.claims import NOT_RUN, VERDICTS
 from mixit_titan.reproduction.exhibit import Cells, Exhibit, Shown, jobs_of, measure
 from mixit_titan.reproduction.jobs import Job, Plan
 from mixit_titan.reproduction.page import html_page
 from mixit_titan.reproduction.scheduler import seconds_of
+from mixit_titan.tables import markdown_table
+from mixit_titan.versions import environment
 
 
 def write_report(plan: Plan, planned: dict[str, tuple[Exhibit, Cells]], failed: set[Path]) -> dict:
@@ -25,7 +25,7 @@ def write_report(plan: Plan, planned: dict[str, tuple[Exhibit, Cells]], failed: 
         "exhibits": entries,
         "claims": [claim for entry in entries for claim in entry["claims"]],
     }
-    write_text(plan.out / "report.json", json.dumps(found, indent=2) + "\n")
+    write_json(plan.out / "report.json", found)
     write_text(plan.out / "report.md", _markdown(found))
     write_text(plan.out / "report.html", html_page(found, summary(found), plan.out))
     return found
@@ -120,36 +120,30 @@ def _notes(note: str, left: list[Job], total: int, failed: set[Path]) -> list[st
 
 def _markdown(found: dict[str, Any]) -> str:
     lines = ["# The paper's tables and figures, and ours", "", summary(found), ""]
-    lines += ["| claim | verdict | paper | ours |", "|---|---|---|---|"]
-    for claim in found["claims"]:
-        cells = (
-            f"`{claim['id']}` {claim['says']}",
-            f"**{claim['verdict']}**",
-            claim["paper"],
-            claim["ours"],
-        )
-        lines.append("| " + " | ".join(cells) + " |")
+    claims = [
+        (f"`{c['id']}` {c['says']}", f"**{c['verdict']}**", c["paper"], c["ours"])
+        for c in found["claims"]
+    ]
+    lines.append(markdown_table(("claim", "verdict", "paper", "ours"), claims))
     for entry in found["exhibits"]:
-        lines += ["", f"## {entry['title']}", ""]
-        lines += _markdown_table(entry)
+        lines += [f"## {entry['title']}", "", _figures(entry)]
         if entry["picture"]:
-            lines += ["", f"![{entry['alt']}]({entry['picture']})", "", entry["caption"]]
-        lines += ["", f"{entry['setting']}. {entry['seconds']:,.0f} s of one process."]
-        lines += [f"- {note}" for note in entry["notes"]]
-    return "\n".join(lines) + "\n"
+            lines += [f"![{entry['alt']}]({entry['picture']})", "", entry["caption"], ""]
+        lines.append(f"{entry['setting']}. {entry['seconds']:,.0f} s of one process.")
+        lines += [*(f"- {note}" for note in entry["notes"]), ""]
+    return "\n".join(lines)
 
 
-def _markdown_table(entry: dict[str, Any]) -> list[str]:
-    header = [entry["row"], *entry["columns"]]
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
+def _figures(entry: dict[str, Any]) -> str:
+    rows = []
     for row in entry["rows"]:
         cells = [row["name"]]
         for text in row["text"]:
             spread = f"± {text['std']}" if text["std"] else ""
             paper = f"(paper {text['paper']})" if text["paper"] else ""
             cells.append(" ".join(filter(None, (text["ours"], spread, paper))))
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        rows.append(cells)
+    return markdown_table([entry["row"], *entry["columns"]], rows)
 
 
 def summary(found: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mixit_titan.atomic import write_text
+from mixit_titan.files import write_text
 from mixit_titan.reproduction.jobs import Job
 from mixit_titan.signals import terminated_as_interrupted
 

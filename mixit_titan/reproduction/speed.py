@@ -2,9 +2,9 @@
 
 from mixit_titan.reproduction.claims import in_order
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit
+from mixit_titan.reproduction.figures import draw_bars
 from mixit_titan.reproduction.jobs import Plan, Result, benchmark
 from mixit_titan.reproduction.paper import THROUGHPUT
-from mixit_titan.reproduction.pictures import draw_bars
 from mixit_titan.reproduction.units import RATE, RATIO
 
 # The paper's shape but for the vocabulary, which a CPU would spend its time on.

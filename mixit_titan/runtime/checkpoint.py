@@ -16,15 +16,15 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 from torch.distributed.tensor import DTensor
 from torchtitan.components.checkpointer import DATALOADER, MODEL, AsyncMode, CheckpointManager
-from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
 from mixit_titan.data.loader import COUNTED_BY, RowLoader
+from mixit_titan.device import device_type
 from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.model.identity import differences, identity
+from mixit_titan.runtime.checkpoint_files import clear, newest_whole, publish, unfinished
 from mixit_titan.runtime.tensor_reader import load_tensors, tensor_sizes
-from mixit_titan.runtime.whole import clear, newest_whole, publish, unfinished
 
 _KEY = "mixit_identity"
 
@@ -87,7 +87,7 @@ class IdentifiedCheckpointer(CheckpointManager):
         return super()._load(step)
 
     def _choose(self) -> int:
-        newest = torch.tensor(-1, device=utils.device_type)
+        newest = torch.tensor(-1, device=device_type())
         if dist.get_rank() == 0:
             folder = Path(self.folder)
             found = newest_whole(folder)

@@ -10,8 +10,8 @@ import torch
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
-from mixit_titan.runtime.device import has_gpu
 
 
 def ranks_from_environment() -> int | None:

@@ -20,7 +20,7 @@ from torchtitan.components.metrics import (
 from torchtitan.distributed import ParallelDims
 from torchtitan.tools.logging import logger
 
-from mixit_titan.atomic import write_text
+from mixit_titan.files import write_text
 
 
 class JsonLinesLogger(BaseLogger):

@@ -15,9 +15,10 @@ from torchtitan.trainer import Trainer
 
 from mixit_titan.data.loader import Batch
 from mixit_titan.data.tokenizers import keep_tokenizer
+from mixit_titan.device import has_gpu
 from mixit_titan.errors import RunFailed
+from mixit_titan.model.limits import check_limits
 from mixit_titan.runtime.checkpoint import disk_is_full
-from mixit_titan.runtime.device import has_gpu
 from mixit_titan.runtime.run_state import StateFile, Word
 from mixit_titan.runtime.stop import Agreement, StopAgreed, listen
 
@@ -25,7 +26,10 @@ from mixit_titan.runtime.stop import Agreement, StopAgreed, listen
 class MixitTrainer(Trainer):
     @dataclass(kw_only=True, slots=True)
     class Config(Trainer.Config):
-        pass
+        def __post_init__(self) -> None:
+            Trainer.Config.__post_init__(self)
+            if self.model_spec is not None:
+                check_limits(self.model_spec.model, self.training, self.parallelism)
 
     def __init__(self, config: Config) -> None:
         listen()

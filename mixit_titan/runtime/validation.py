@@ -13,11 +13,11 @@ from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.components.tokenizer import BaseTokenizer
 from torchtitan.components.validate import Validator
 from torchtitan.distributed import utils as dist_utils
-from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 
 from mixit_titan.data.loader import Batch
 from mixit_titan.data.token_bytes import token_bytes
+from mixit_titan.device import device_type
 from mixit_titan.runtime.stop import Agreement
 
 
@@ -54,7 +54,7 @@ class HeldOutValidator(Validator):
         rows = dataclasses.replace(config.dataloader, infinite=False, limit=config.rows)
         self.loader = rows.build(**rank)
         sizes = token_bytes(tokenizer, self.loader.batches.packed.split)
-        self.token_bytes = torch.from_numpy(sizes).to(utils.device_type)
+        self.token_bytes = torch.from_numpy(sizes).to(device_type())
 
     def should_validate(self, step: int) -> bool:
         return step in (0, self.config.last_step) or step % self.config.freq == 0
@@ -64,7 +64,7 @@ class HeldOutValidator(Validator):
         for model in model_parts:
             model.eval()
         # Sums over all labels of the negative log-likelihood, of 1 and of the label's bytes.
-        sums = torch.zeros(3, dtype=torch.float64, device=utils.device_type)
+        sums = torch.zeros(3, dtype=torch.float64, device=device_type())
         for batch in self._batches():
             loss, labels = self._forward(batch, model_parts)
             if not self.parallel_dims.pp_enabled or self.pp_has_last_stage:
@@ -89,8 +89,8 @@ class HeldOutValidator(Validator):
         for inputs, labels in self.loader:
             self.agreement.check()
             self.metrics_processor.ntokens_since_last_log += labels.numel()
-            inputs = {name: value.to(utils.device_type) for name, value in inputs.items()}
-            yield inputs, labels.to(utils.device_type)
+            inputs = {name: value.to(device_type()) for name, value in inputs.items()}
+            yield inputs, labels.to(device_type())
 
     def _forward(
         self, batch: Batch, model_parts: list[nn.Module]
@@ -130,4 +130,4 @@ class HeldOutValidator(Validator):
                 losses=losses if self.pp_has_last_stage else None,
             )
         loss = torch.stack(losses).sum() if losses else torch.zeros(())  # no loss but on the last
-        return loss.to(utils.device_type), torch.cat(targets)
+        return loss.to(device_type()), torch.cat(targets)

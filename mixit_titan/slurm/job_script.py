@@ -2,8 +2,8 @@
 
 import shlex
 
+from mixit_titan.config.shipped import shipped_jobs
 from mixit_titan.errors import ConfigError
-from mixit_titan.shipped import shipped_jobs
 
 _MARK = "#SBATCH --"
 Directives = dict[str, str | None]

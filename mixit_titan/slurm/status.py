@@ -9,12 +9,12 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.runtime.checkpoint_files import newest_whole
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
-from mixit_titan.runtime.whole import newest_whole
+from mixit_titan.tables import screen_table
 
 
 @dataclass
@@ -47,12 +47,9 @@ def show_status(args: StatusArguments) -> None:
             raise ConfigError(f"{folder} is no folder of a run")
     answers = _slurm_answers()
     statuses = [run_status(folder, answers) for folder in folders]
-    columns = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint")
-    table = Table(*columns, box=None, pad_edge=False)
-    for status in statuses:
-        row = vars(status).copy()
-        row.pop("said")
-        table.add_row(*row.values())
+    header = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint")
+    rows = [[*vars(status).values()][: len(header)] for status in statuses]
+    table = screen_table(None, header, rows, left=len(header), box=None, pad_edge=False)
     # Not a terminal: no column is cut.
     Console(width=None if os.isatty(1) else 1000).print(table)
     for status in statuses:

@@ -1,6 +1,5 @@
 """`mixit-titan submit`: freezes a run in its folder, checks it, and gives it to sbatch."""
 
-import json
 import os
 import shlex
 import shutil
@@ -11,17 +10,22 @@ from typing import Annotated
 
 import tyro
 
-from mixit_titan.atomic import write_text
+from mixit_titan.config.checks import check_folder
+from mixit_titan.config.run import load_run
+from mixit_titan.config.toml import apply_overrides, read_toml
 from mixit_titan.errors import ConfigError
-from mixit_titan.run_checks import check_folder
-from mixit_titan.run_config import load_run
-from mixit_titan.sections import apply_overrides, read_toml
-from mixit_titan.slurm.code_version import code_version
+from mixit_titan.files import write_json, write_text
+from mixit_titan.slurm.cluster import (
+    check_partition,
+    check_sbatch,
+    seconds,
+    send,
+    site_defaults,
+    site_file,
+    try_script,
+)
 from mixit_titan.slurm.job_script import Directives, array_script, job_script, shipped_directives
-from mixit_titan.slurm.partition import check_partition
-from mixit_titan.slurm.sbatch import check_sbatch, send, try_script
-from mixit_titan.slurm.site import site_defaults, site_file
-from mixit_titan.slurm.time_limit import seconds
+from mixit_titan.versions import code_version
 
 _SIGNAL_MARGIN = 30  # seconds between the last moment of a save and the time limit
 
@@ -212,7 +216,7 @@ def _freeze_and_send(args: SubmitArguments, runs: list[_Run], job: _Run) -> str:
             write_text(run.folder / "config.toml", Path(args.config).read_text(encoding="utf-8"))
             write_text(run.folder / "job.sbatch", run.script)
             described = {**version, "command": command}
-            write_text(run.folder / "code.json", json.dumps(described, indent=2) + "\n")
+            write_json(run.folder / "code.json", described)
             if difference:
                 write_text(run.folder / "code.diff", difference)
         write_text(job.folder / "job.sbatch", job.script)

@@ -50,9 +50,7 @@ class PrefixSum(Module):
 
 def linear_transformer(shape: Shape, seed: int) -> MixitLlama:
     """The model of `mixit`, its random matrices replaced by a lower triangle of ones."""
-    config = llama_config(shape, VARIANTS["mixit"])
-    config.init_seed = seed
-    model = config.build()
+    model = llama_config(shape, VARIANTS["mixit"], init_seed=seed).build()
     model.init_states()
     for layer in model.layers.values():
         layer.attention.inner_attention = PrefixSum()

@@ -79,8 +79,8 @@ class Imitation:
             init_std=_TARGET_GAIN / self.target_width**0.5,
             embedding_std=1.0,
         )
-        config = llama_config(shape, VARIANTS["standard"], attention="sdpa")
-        config.init_seed = self.target_seed
+        seed = self.target_seed
+        config = llama_config(shape, VARIANTS["standard"], init_seed=seed, attention="sdpa")
         target = config.build()
         target.init_states()
         return target

@@ -16,15 +16,15 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from mixit_titan.atomic import write_text
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import make_folder, replace_file, write_json, write_text
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.tasks.ahead import Ahead
+from mixit_titan.tasks.checkpoint import FILE, check_same_run, load_state, save_state
 from mixit_titan.tasks.evaluation import Batch, Score, evaluate, loss_of
 from mixit_titan.tasks.memorization import Memorization
 from mixit_titan.tasks.models import build_model, count, trained_parameters
+from mixit_titan.tasks.prefetch import Ahead
 from mixit_titan.tasks.progress import Reporter
-from mixit_titan.tasks.run_state import FILE, check_same_run, load_state, save_state
 from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.task import task_name
 
@@ -42,16 +42,9 @@ def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -
     score = loop.run_steps()
     result = loop.result(score)
     _save_weights(loop.model, folder)
-    write_text(folder / "result.json", json.dumps(result, indent=2) + "\n")
+    write_json(folder / "result.json", result)
     (folder / FILE).unlink(missing_ok=True)  # the result takes its place
     return result
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {str(folder)!r} cannot be made: {error.strerror}") from None
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
@@ -201,6 +194,5 @@ def _adamw(model: nn.Module, settings: Settings) -> torch.optim.AdamW:
 
 
 def _save_weights(model: nn.Module, folder: Path) -> None:
-    part = folder / ".model.safetensors.part"
-    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, part)
-    part.replace(folder / "model.safetensors")
+    weights = {name: value.contiguous() for name, value in model.state_dict().items()}
+    replace_file(folder / "model.safetensors", lambda part: save_file(weights, part))

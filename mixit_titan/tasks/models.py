@@ -48,16 +48,15 @@ def model_config(run: Run) -> MixitLlama.Config | None:
     variant = find_variant(settings.variant, freeze=settings.freeze)
     recipe = _recipe(settings) if variant.mixer == "mixing" else Recipe()
     shape = _shape(run, scaled=recipe.linear_scale)
-    config = llama_config(
+    return llama_config(
         shape,
         variant,
         recipe,
+        init_seed=settings.seed,
         mixing_seed=settings.seed,
         attention="sdpa",
         learned_positions=settings.variant == "random",
     )
-    config.init_seed = settings.seed
-    return config
 
 
 def build_model(run: Run) -> nn.Module:

@@ -19,12 +19,13 @@ import tyro
 from rich.console import Console
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import make_folder
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.signals import terminated_as_interrupted
+from mixit_titan.tasks.checkpoint import read_state
 from mixit_titan.tasks.command import run_task
-from mixit_titan.tasks.loop import make_folder, read_result
+from mixit_titan.tasks.loop import read_result
 from mixit_titan.tasks.models import model_config
-from mixit_titan.tasks.run_state import read_state
 from mixit_titan.tasks.settings import Run, parse, preset_run
 from mixit_titan.tasks.sweep_report import write_report
 from mixit_titan.tasks.task import task_class

@@ -1,15 +1,14 @@
 """What a sweep found: mean and spread over seeds, the best of each variant, a picture."""
 
-import json
 import statistics
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from mixit_titan.atomic import write_text
+from mixit_titan.files import write_json, write_text
 from mixit_titan.plotting import COLORS, save_figure
+from mixit_titan.tables import markdown_table, screen_table
 
 Row = dict[str, Any]
 
@@ -19,18 +18,12 @@ def write_report(task: str, axes: list[str], rows: list[Row], out: Path, console
     groups = _groups(rows)
     best = _best(groups)
     found = {"task": task, "points": rows, "groups": groups, "best": best}
-    write_text(out / "sweep.json", json.dumps(found, indent=2) + "\n")
+    write_json(out / "sweep.json", found)
     header, body = _cells(axes, groups, best)
-    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
-    lines += ["| " + " | ".join(cells) + " |" for cells in body]
-    write_text(out / "sweep.md", "\n".join(lines) + "\n")
+    write_text(out / "sweep.md", markdown_table(header, body))
     _plot(task, axes, groups, out / "sweep.png")
-    table = Table(title=f"{task}: mean and standard deviation over seeds; * best of its variant")
-    for name in header:
-        table.add_column(name)
-    for cells in body:
-        table.add_row(*cells)
-    console.print(table)
+    title = f"{task}: mean and standard deviation over seeds; * best of its variant"
+    console.print(screen_table(title, header, body, left=len(header)))
     for name in ("sweep.json", "sweep.md", "sweep.png"):
         console.print(f"wrote {out / name}", soft_wrap=True)
 

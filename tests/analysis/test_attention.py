@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mixit_titan.analysis.attention import attention, targets
+from mixit_titan.analysis.hooks import attention_maps
 from mixit_titan.analysis.sequences import Sequences, plain_sequences
-from mixit_titan.analysis.watching import attention_maps
 from mixit_titan.model.llama import MixitLlama
 
 WIDTH, HEADS, HEAD = 32, 2, 16

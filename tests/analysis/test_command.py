@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from mixit_titan.analysis.subject import load_subject
+from mixit_titan.analysis.analyzed_run import load_subject
 from mixit_titan.cli import main
 from tests.runtime.conftest import Runs
 

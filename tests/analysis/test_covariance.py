@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from mixit_titan.analysis.covariance import start_rows, token_covariance
+from mixit_titan.analysis.hooks import hidden_states
 from mixit_titan.analysis.sequences import Sequences, plain_sequences
-from mixit_titan.analysis.start import language_models
-from mixit_titan.analysis.watching import hidden_states
+from mixit_titan.analysis.untrained import language_models
 from mixit_titan.model.llama import MixitLlama
 
 

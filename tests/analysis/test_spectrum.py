@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from mixit_titan.analysis.hooks import attention_maps
 from mixit_titan.analysis.spectrum import effective_rank, product_rows, start_spectrum
-from mixit_titan.analysis.start import language_models
-from mixit_titan.analysis.watching import attention_maps
+from mixit_titan.analysis.untrained import language_models
 from mixit_titan.model.llama import MixitLlama
 
 

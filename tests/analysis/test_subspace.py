@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from mixit_titan.analysis.hooks import hidden_states
 from mixit_titan.analysis.sequences import Sequences
 from mixit_titan.analysis.subspace import Moments, explained, subspace
-from mixit_titan.analysis.watching import hidden_states
 from mixit_titan.model.llama import MixitLlama
 
 

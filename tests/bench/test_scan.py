@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mixit_titan.atomic import write_text
 from mixit_titan.bench.measure import Times
 from mixit_titan.bench.memory import Peak
 from mixit_titan.bench.run import result
 from mixit_titan.bench.scan import point_name, scan, write_scan
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PHASES, Steps
+from mixit_titan.files import write_text
 
 VARIANTS = ("standard", "mixit")
 ROUNDS = 8

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 
 from mixit_titan.data.bpe import train_tokenizer
 from mixit_titan.data.prepare import prepare
-from mixit_titan.data.prepared import prepared_folder
-from mixit_titan.data.section import DataSection, prepared_data
+from mixit_titan.data.prepared import prepared_data, prepared_folder
 from mixit_titan.data.sources import find_corpus
 from mixit_titan.data.splits import Document
 from mixit_titan.data.tokenizers import ByteTokenizer, build_tokenizer, fingerprint, saved_tokenizer
@@ -137,7 +136,7 @@ def test_a_folder_without_its_tokenizer_is_not_whole(tmp_path: Path, damage: str
     with pytest.raises(ConfigError, match=said):
         prepare(find_corpus(file), 300, out, workers=1)
     with pytest.raises(ConfigError, match=said):
-        prepared_data(DataSection(path=str(out)))
+        prepared_data(str(out), None)
 
 
 def test_a_tokenizer_that_cuts_and_pads_texts_does_not_here(tmp_path: Path) -> None:

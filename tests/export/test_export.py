@@ -16,7 +16,7 @@ from mixit_titan.cli import main
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.export import command
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.trained import Trained, load_trained
+from mixit_titan.runtime.trained import Trained, load_trained
 from tests.export.reader import TEXT, TOKENS
 from tests.runtime.conftest import STEPS, Runs
 

@@ -10,7 +10,7 @@ from mixit_titan.cli import main
 from mixit_titan.generation.generate import generate
 from mixit_titan.generation.sampling import Sampling
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.trained import Trained, load_trained
+from mixit_titan.runtime.trained import Trained, load_trained
 from tests.runtime.conftest import Runs
 
 UNCOMMON = ["llama", "mixit_official"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
 from mixit_titan.kernels.mixing import draw_words, mixing_matrix
 from mixit_titan.model.build import llama_config
@@ -15,7 +16,6 @@ from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.shipped import shipped_configs
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

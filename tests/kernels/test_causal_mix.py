@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
-from mixit_titan.kernels.documents import ends, places, starts
+from mixit_titan.kernels.documents import document_spans, ends, starts
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 from mixit_titan.kernels.triangle import compiled_mix
 
@@ -191,4 +191,4 @@ def test_where_documents_begin_and_end() -> None:
     positions = torch.tensor([[0, 1, 0, 0, 1, 2], [0, 1, 2, 3, 4, 5]])
     assert starts(positions).tolist() == [[0, 0, 2, 3, 3, 3], [0] * 6]
     assert ends(positions).tolist() == [[2, 2, 3, 6, 6, 6], [6] * 6]
-    assert places(positions) == {(0, 2): [0], (2, 3): [0], (3, 6): [0], (0, 6): [1]}
+    assert document_spans(positions) == {(0, 2): [0], (2, 3): [0], (3, 6): [0], (0, 6): [1]}

@@ -1,26 +1,59 @@
 import dataclasses
 
 import pytest
+import torch
 
+from mixit_titan.kernels.forms import Form
 from mixit_titan.model.accounting import (
+    Counts,
     checkpoint_bytes,
     count,
     memory_per_rank,
-    meta_model,
     speed_limit,
+    weights,
 )
 from mixit_titan.model.build import llama_config
+from mixit_titan.model.freezing import named_weights, part_of
 from mixit_titan.model.shapes import FLAVORS, Shape
-from mixit_titan.model.storage import Storage
 from mixit_titan.model.variants import VARIANTS
 
 # Table 4 of the paper, exactly.
 TABLE4 = {"standard": 790400, "frozen_mlp": 394880, "frozen_qk": 724352, "mixit": 724736}
 
 
-def counts_of(variant: str, shape: Shape, storage: Storage = "auto"):  # noqa: ANN201
-    config = llama_config(shape, VARIANTS[variant], storage=storage)
-    return count(config, meta_model(config), shape.seq_len)
+def counts_of(variant: str, shape: Shape, form: Form | None = None) -> Counts:
+    return count(shape, VARIANTS[variant], form=form)
+
+
+SHAPES = {
+    **FLAVORS,
+    "tied, biased, grouped": Shape(
+        **{"width": 32, "layers": 3, "heads": 4, "kv_heads": 2, "hidden": 48, "vocab": 50},
+        **{"seq_len": 24, "bias": True, "tied": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_arithmetic_is_that_of_the_model(variant: str, shape: Shape) -> None:
+    """Names, sizes and parts of all parameters, and the matrices that tokens are multiplied by, of
+    a model that torchtitan has built."""
+    with torch.device("meta"):
+        model = llama_config(shape, VARIANTS[variant], attention="sdpa").build()
+    if shape.tied:
+        model.tok_embeddings.weight = model.lm_head.weight
+    listed = {weight.name: weight for weight in weights(shape, VARIANTS[variant])}
+    assert {name: weight.elements for name, weight in listed.items()} == {
+        name: param.numel() for name, param in model.named_parameters()
+    }
+    assert all(part_of(name) == weight.part for name, weight in listed.items())
+    linears = [n for n, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    multiplied = [name for name, weight in listed.items() if weight.multiplied]
+    tied = ["lm_head"] if shape.tied else []
+    assert sorted(multiplied) == sorted(f"{n}.weight" for n in linears if n not in tied)
+    saved = sum(value.numel() for value in model.state_dict().values())
+    assert count(shape, VARIANTS[variant]).saved == saved
 
 
 @pytest.mark.parametrize(("variant", "expected"), TABLE4.items())
@@ -78,14 +111,15 @@ def test_mixing_state_of_the_forms_at_length_8192() -> None:
     """32 layers of 32 heads: 137 GB of matrices in bfloat16, or one float32 number a row."""
     shape = dataclasses.replace(FLAVORS["8b"], seq_len=8192)
     expected = {"stored": 137_438_953_472, "sharded": 17_179_869_184, "generated": 33_554_432}
-    for storage, size in expected.items():
-        counts = counts_of("mixit", shape, storage)
+    for form, size in expected.items():
+        counts = counts_of("mixit", shape, form)
         assert memory_per_rank(counts, ranks=8, dtype="bfloat16").mixing == size
 
 
-@pytest.mark.parametrize("storage", ["stored", "sharded", "generated"])
-def test_a_matrix_is_no_parameter(storage: Storage) -> None:
-    assert counts_of("mixit", FLAVORS["table4"], storage).trainable == TABLE4["mixit"]
+@pytest.mark.parametrize("form", ["stored", "sharded", "generated"])
+def test_a_matrix_is_no_parameter(form: Form) -> None:
+    model = llama_config(FLAVORS["table4"], VARIANTS["mixit"], form=form).build()
+    assert sum(param.numel() for _, param in named_weights(model)) == TABLE4["mixit"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from mixit_titan.model.document_attention import document_mask
+from mixit_titan.model.attention import document_mask
 
 from .conftest import MODELS, build
 

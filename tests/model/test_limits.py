@@ -7,10 +7,10 @@ import pytest
 from torchtitan.config.configs import ParallelismConfig, TrainingConfig
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.kernels.forms import Form
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.limits import check_limits
 from mixit_titan.model.recipes import Recipe
-from mixit_titan.model.storage import Storage
 from mixit_titan.model.variants import VARIANTS, Variant
 
 from .conftest import TINY
@@ -20,14 +20,12 @@ def check(
     variant: Variant = VARIANTS["mixit"],
     *,
     recipe: Recipe | None = None,
-    storage: Storage = "auto",
+    form: Form | None = None,
     shape: dict[str, Any] | None = None,
     training: dict[str, Any] | None = None,
     **parallelism: Any,
 ) -> None:
-    config = llama_config(
-        dataclasses.replace(TINY, **shape or {}), variant, recipe, storage=storage
-    )
+    config = llama_config(dataclasses.replace(TINY, **shape or {}), variant, recipe, form=form)
     settings = {"seq_len": 24, "local_batch_size": 8, "disable_cuda_graphs": True}
     split = {"spmd_backend": "partial_dtensor"}
     for key, value in parallelism.items():
@@ -39,7 +37,7 @@ def test_what_can_be_split_is_let_through() -> None:
     check(tensor=2)
     check(tensor=4, pipeline=2)
     check(pipeline=2, pipeline_parallel_schedule="GPipe")
-    check(storage="sharded")
+    check(form="sharded")
     check(Variant(mixer="mixing", frozen=("v", "o", "mlp")), pipeline=2)
 
 
@@ -51,7 +49,7 @@ WRONG = {
         {"tensor": 2, "training": {"seq_len": 23}},
         "training.seq_len = 23 is no multiple of parallelism.tensor_parallel_degree = 2",
     ),
-    "sharded": ({"tensor": 2, "storage": "sharded"}, "is for data parallelism alone"),
+    "sharded": ({"tensor": 2, "form": "sharded"}, "is for data parallelism alone"),
     "stages": ({"pipeline": 8}, "cannot split the model into stages"),
     "empty stage": ({"pipeline": 4}, "stage 0 of .* would have none of model.layers = 2"),
     "schedule": (

@@ -10,8 +10,8 @@ from mixit_titan.kernels import generated, stored
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.decoding import Decoder
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.parallelize import SelectiveRecomputation
 from mixit_titan.model.recipes import RECIPES
-from mixit_titan.model.recomputation import SelectiveRecomputation
 from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.model.storage import choose_form
 from mixit_titan.model.variants import VARIANTS
@@ -23,7 +23,7 @@ FORMS = ["stored", "sharded", "generated"]
 
 def mixit(form: str, recipe: str = "official", **changes: int) -> MixitLlama:
     shape = dataclasses.replace(TINY, **changes)
-    config = llama_config(shape, VARIANTS["mixit"], RECIPES[recipe], storage=form)
+    config = llama_config(shape, VARIANTS["mixit"], RECIPES[recipe], form=form)
     model = config.build()
     model.init_states()
     return model
@@ -103,7 +103,7 @@ def test_a_cast_to_bfloat16_keeps_the_row_means() -> None:
 def test_a_token_sees_all_others_without_causality(tokens: torch.Tensor) -> None:
     recipe = dataclasses.replace(RECIPES["paper"], causal=False)
     for form in FORMS:
-        model = llama_config(TINY, VARIANTS["mixit"], recipe, storage=form).build()
+        model = llama_config(TINY, VARIANTS["mixit"], recipe, form=form).build()
         model.init_states()
         changed = tokens.clone()
         changed[:, 20] = (changed[:, 20] + 1) % 50
@@ -118,7 +118,7 @@ def test_auto_stores_what_fits() -> None:
     assert choose_form("sharded", FLAVORS["8b"], "bfloat16") == "sharded"
 
 
-def test_documents_on_a_gpu_are_generated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchtitan.tools.utils.device_type", "cuda")
-    assert choose_form("auto", FLAVORS["160m"], "bfloat16", documents=True) == "generated"
-    assert choose_form("auto", FLAVORS["160m"], "bfloat16") == "stored"
+def test_documents_on_a_gpu_are_generated() -> None:
+    shape = FLAVORS["160m"]
+    assert choose_form("auto", shape, "bfloat16", documents_on_gpu=True) == "generated"
+    assert choose_form("auto", shape, "bfloat16") == "stored"

@@ -17,7 +17,7 @@ import torch
 
 from mixit_titan.analysis.covariance import start_rows
 from mixit_titan.analysis.sequences import plain_sequences
-from mixit_titan.analysis.start import language_models
+from mixit_titan.analysis.untrained import language_models
 from mixit_titan.cli import main
 from mixit_titan.reproduction.exhibit import Cell, Exhibit
 from mixit_titan.reproduction.jobs import task_point

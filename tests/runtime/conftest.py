@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.shipped import shipped_configs
 from tests.shards import write_shards
 
 STEPS = 20

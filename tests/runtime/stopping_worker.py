@@ -19,13 +19,13 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+from mixit_titan.config.run import load_run
+from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.errors import RunFailed
-from mixit_titan.run_config import load_run
 from mixit_titan.runtime import stop
 from mixit_titan.runtime.train import train
 from mixit_titan.runtime.trainer import MixitTrainer
 from mixit_titan.runtime.validation import HeldOutValidator
-from mixit_titan.shipped import shipped_configs
 
 from .conftest import SMALL, STEPS
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.cli import main
+from mixit_titan.config.checks import check_folder
+from mixit_titan.config.run import load_run
+from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.data.loader import COUNTED_BY
 from mixit_titan.data.shards import read_manifest
 from mixit_titan.errors import ConfigError
-from mixit_titan.run_checks import check_folder
-from mixit_titan.run_config import load_run
 from mixit_titan.runtime.checkpoint import check_identity, read_identity
-from mixit_titan.shipped import shipped_configs
 from tests.data.test_tokenizers import write_ranks
 
 from .conftest import SMALL, Runs

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mixit_titan.runtime.checkpoint_files import newest_whole
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
-from mixit_titan.runtime.whole import newest_whole
 
 from .conftest import STEPS
 

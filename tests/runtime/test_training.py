@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+from mixit_titan.config.run import load_run
+from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.run_config import load_run
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.shipped import shipped_configs
 
 from .conftest import SMALL, STEPS, Runs
 

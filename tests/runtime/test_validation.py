@@ -9,14 +9,14 @@ import torch.distributed.checkpoint as dcp
 from torchtitan.components.loss import CrossEntropyLoss
 from torchtitan.config import ParallelismConfig
 
+from mixit_titan.config.run import load_run
+from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.data.shards import open_split
 from mixit_titan.data.tokenizers import ByteTokenizer
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.run_config import load_run
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.validation import HeldOutValidator
-from mixit_titan.shipped import shipped_configs
 
 from .conftest import SMALL, Runs
 

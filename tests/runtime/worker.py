@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from mixit_titan.run_config import load_run
+from mixit_titan.config.run import load_run
 from mixit_titan.runtime.train import train
 
 if __name__ == "__main__":

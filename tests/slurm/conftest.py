@@ -13,8 +13,8 @@ from unittest import mock
 import pytest
 
 from mixit_titan.cli import main
+from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.shipped import shipped_configs
 
 from .cluster import Cluster
 

@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
+from mixit_titan.config.shipped import shipped_jobs
 from mixit_titan.runtime.run_state import read_state
-from mixit_titan.shipped import shipped_jobs
 
 from .cluster import Cluster, wait_for
 from .conftest import MIXIT, call, log, submit

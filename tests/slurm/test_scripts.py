@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mixit_titan.shipped import shipped_jobs
+from mixit_titan.config.shipped import shipped_jobs
 
 from .cluster import Cluster
 

@@ -15,11 +15,11 @@ from safetensors.torch import load_file
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.tasks.ahead import Ahead
 from mixit_titan.tasks.evaluation import Batch, batch_of, evaluate, loss_of
 from mixit_titan.tasks.examples import IGNORE, Examples
 from mixit_titan.tasks.loop import learning_rate, train
 from mixit_titan.tasks.models import build_model
+from mixit_titan.tasks.prefetch import Ahead
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Settings
 from tests.tasks.conftest import TINY, make_run

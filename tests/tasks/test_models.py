@@ -81,7 +81,8 @@ def test_random_trains_tokens_positions_and_unembedding_and_nothing_else() -> No
         "tok_embeddings.position_weight": (positions, width),
         "lm_head.weight": (tokens, width),
     }
-    counts = accounting.count(model.config, model, positions)
+    shape, variant = model.config.shape, model.config.variant
+    counts = accounting.count(shape, variant, learned_positions=True)
     assert counts.trainable == (2 * tokens + positions) * width
     assert counts.trainable + counts.frozen == count(model.parameters())
 

@@ -1,0 +1,167 @@
+"""What is analysed: the model of a run's folder, what it reads, and its like at the start.
+
+A folder is that of a task (`mixit-titan task` or a point of a sweep), or of pretraining.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchtitan.components.tokenizer import BaseTokenizer
+from torchtitan.tools.logging import logger
+
+from mixit_titan.analysis.sequences import Sequences, cut, task_sequences, text_sequences
+from mixit_titan.analysis.token_names import task_token_name, text_token_name
+from mixit_titan.analysis.untrained import Start, body, started
+from mixit_titan.config.sections import MixingSection
+from mixit_titan.data.readers import read_pieces
+from mixit_titan.data.shards import is_prepared, open_split, read_manifest
+from mixit_titan.data.sources import STDLIB, find_corpus
+from mixit_titan.data.tokenizers import fingerprint
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.recipes import Recipe, find_recipe
+from mixit_titan.model.variants import VARIANTS, Variant
+from mixit_titan.runtime.trained import Trained, load_trained
+from mixit_titan.tasks.baselines import BASELINES
+from mixit_titan.tasks.models import build_model, model_config
+from mixit_titan.tasks.settings import Run
+from mixit_titan.tasks.task import task_name
+from mixit_titan.tasks.trained import load_trained_task
+
+_LONGEST = 256  # tokens of a piece of text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    model: MixitLlama
+    """Trained, without its head."""
+    variant: str
+    title: str
+    """`frozen_qk on retrieval`"""
+    sequences: Sequences
+    test: Sequences | None
+    """All test examples of a task."""
+    token_name: Callable[[int], str]
+    tokenizer: BaseTokenizer | None
+    """Of a language model."""
+    own_start: Callable[[], MixitLlama]
+    """The same model before its first step."""
+    start: Start
+    """What the same run would have begun with, had it been of another variant and depth."""
+
+
+def load_subject(run_dir: Path, *, text: Path | None, count: int) -> Subject:
+    """With `count` sequences to read: of the run's own data, or of the file `text`."""
+    if (run_dir / "result.json").is_file():
+        if text is not None:
+            raise ConfigError(f"--text: {run_dir} is of a task, which has examples of its own")
+        return _task_subject(run_dir, count)
+    if (run_dir / "checkpoint").is_dir():
+        return _text_subject(run_dir, text, count)
+    raise ConfigError(
+        f"{run_dir} has neither result.json, as a finished task, nor a folder of checkpoints, as "
+        "a training run: name the folder of such a run (of a sweep: of one of its points)"
+    )
+
+
+def _task_subject(run_dir: Path, count: int) -> Subject:
+    run, model = load_trained_task(run_dir)
+    settings, name = run.settings, task_name(run.task)
+    if settings.variant == "lstm":
+        raise ConfigError(f"{run_dir} is of an LSTM, which has no layers of heads to look at")
+    _, test = run.task.split(seed=settings.seed, train=settings.train, test=settings.test)
+    examples = task_sequences(test, f"{name}'s test set")
+    return Subject(
+        model=body(model),
+        variant=settings.variant,
+        title=f"{settings.variant} on {name}",
+        sequences=examples.take(slice(count)),
+        test=examples,
+        token_name=lambda token: task_token_name(run.task, token),
+        tokenizer=None,
+        own_start=lambda: body(build_model(run)),
+        start=lambda variant, layers: started(model_config(_as(run, variant, layers))),
+    )
+
+
+def _as(run: Run, variant: str, layers: int) -> Run:
+    """The run with another variant and depth. Knobs of a mixer stay with that mixer."""
+    settings = dataclasses.replace(run.settings, variant=variant, layers=layers, freeze=None)
+    own = run.settings.variant
+    if own in BASELINES or VARIANTS[own].mixer != VARIANTS[variant].mixer:
+        settings = dataclasses.replace(settings, recipe=None, causal=True, init_std=None)
+    return Run(task=run.task, settings=settings)
+
+
+def _text_subject(run_dir: Path, text: Path | None, count: int) -> Subject:
+    trained = load_trained(run_dir)
+    config, saved = trained.model.config, _saved_config(run_dir)
+    shape = dataclasses.replace(config.shape, **_start_scales(saved))
+    recipes = {"mixing": find_recipe(MixingSection.recipe), "attention": Recipe()}
+    recipes[config.variant.mixer] = config.recipe
+
+    def start(variant: Variant, layers: int) -> MixitLlama:
+        begun = llama_config(
+            dataclasses.replace(shape, layers=layers),
+            variant,
+            recipes[variant.mixer],
+            init_seed=config.init_seed,
+            mixing_seed=config.mixing_seed,
+            attention="sdpa",
+        )
+        return started(begun)
+
+    return Subject(
+        model=body(trained.model),
+        variant=config.variant.name,
+        title=f"{config.variant.name} after {trained.step:,} steps",
+        sequences=_text(trained, saved, text, count),
+        test=None,
+        token_name=lambda token: text_token_name(trained.tokenizer, token),
+        tokenizer=trained.tokenizer,
+        own_start=lambda: start(config.variant, shape.layers),
+        start=lambda variant, layers: start(VARIANTS[variant], layers),
+    )
+
+
+def _text(trained: Trained, saved: dict[str, Any], text: Path | None, count: int) -> Sequences:
+    """Of the file; else of the run's validation data; else of the standard library."""
+    size = {"count": count, "length": min(_LONGEST, trained.model.config.max_seq_len)}
+    if text is not None:
+        return text_sequences(read_pieces(text), trained.tokenizer, source=str(text), **size)
+    folder = saved.get("dataloader", {}).get("dataset_path", "")
+    if is_prepared(folder):
+        manifest = read_manifest(folder)
+        if manifest.tokenizer.fingerprint == fingerprint(trained.tokenizer):
+            split = open_split(folder, "validation")
+            ids = split.read(0, min(split.tokens, size["count"] * size["length"]))
+            return cut(ids, source="the run's validation data", **size)
+    logger.warning(f"The run's own data is not in {folder!r}: the standard library is read instead")
+    documents = (d.text for d in find_corpus(STDLIB).documents() if d.split == "validation")
+    return text_sequences(documents, trained.tokenizer, source="the standard library", **size)
+
+
+def _saved_config(run_dir: Path) -> dict[str, Any]:
+    """What torchtitan has written of the run's settings."""
+    try:
+        saved = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        logger.warning(
+            f"{run_dir}/config.json cannot be read ({error}): default settings are assumed"
+        )
+        return {}
+    return saved if isinstance(saved, dict) else {}
+
+
+def _start_scales(saved: dict[str, Any]) -> dict[str, float]:
+    """A checkpoint does not say how large its weights were at first."""
+    try:
+        shape = saved["model_spec"]["model"]["shape"]
+        return {key: float(shape[key]) for key in ("init_std", "embedding_std")}
+    except (KeyError, TypeError, ValueError):
+        return {}

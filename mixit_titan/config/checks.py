@@ -1,0 +1,122 @@
+"""What a run's settings must fulfil together, checked before any process group exists. What the
+model itself cannot do is in model/limits.py."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torchtitan.components.checkpointer import DATALOADER
+from torchtitan.components.loss import ChunkedLossWrapper
+from torchtitan.distributed import ParallelDims
+from torchtitan.trainer import Trainer
+
+from mixit_titan.config.sections import Sections
+from mixit_titan.data.shards import read_manifest
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.identity import identity
+from mixit_titan.model.variants import PARTS
+from mixit_titan.runtime.checkpoint import check_identity, latest_step
+
+
+def check_numbers(sections: Sections) -> None:
+    training, validator = sections.training, sections.validator
+    at_least_one = {
+        "training.steps": training.steps,
+        "training.seq_len": training.seq_len,
+        "training.local_batch_size": training.local_batch_size,
+        "training.gc_freq": training.gc_freq,
+        "metrics.log_freq": sections.metrics.log_freq,
+        "validator.freq": validator.freq,
+    }
+    if training.global_batch_size != -1:
+        at_least_one["training.global_batch_size"] = training.global_batch_size
+    at_least_zero = {
+        "lr_scheduler.warmup_steps": sections.lr_scheduler.warmup_steps,
+        "debug.seed": sections.debug.seed or 0,
+        "data.seed": sections.data.seed,
+        "data.workers": sections.data.workers,
+    }
+    if validator.rows != -1:
+        at_least_one["validator.rows"] = validator.rows
+    for least, values in ((1, at_least_one), (0, at_least_zero)):
+        for key, value in values.items():
+            if value < least:
+                raise ConfigError(f"{key} is {value}: it must be at least {least}")
+
+
+def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> None:
+    """`given` is what the file says under [training]: a global batch alone is divided among the
+    ranks."""
+    training = sections.training
+    try:
+        dims = ParallelDims.from_config(sections.parallelism, world_size)
+    except (AssertionError, ValueError) as error:
+        raise ConfigError(
+            f"[parallelism] does not fit {world_size} rank(s): {error}".rstrip(": ")
+        ) from error
+    ranks = dims.dp_replicate * dims.dp_shard
+    batch = training.global_batch_size
+    if batch == -1:
+        return
+    if "local_batch_size" not in given:
+        if batch % ranks:
+            raise ConfigError(
+                f"training.global_batch_size = {batch} cannot be divided among {ranks} "
+                "data-parallel ranks: choose a multiple, or fewer ranks"
+            )
+        training.local_batch_size = batch // ranks
+    if batch % (training.local_batch_size * ranks):
+        raise ConfigError(
+            f"training.global_batch_size = {batch} is no multiple of training.local_batch_size = "
+            f"{training.local_batch_size} times {ranks} data-parallel ranks"
+        )
+
+
+def check_loss(run: Trainer.Config) -> None:
+    if not isinstance(run.loss, ChunkedLossWrapper.Config):
+        return
+    chunks, seq_len = run.loss.num_chunks, run.training.seq_len
+    if chunks < 1 or seq_len % chunks:
+        raise ConfigError(
+            f"loss.num_chunks = {chunks} does not divide training.seq_len = {seq_len}"
+        )
+    if set(PARTS) - set(run.model_spec.model.variant.frozen) <= {"head", "qk"}:
+        # torchtitan takes hidden states without a gradient for a validation.
+        raise ConfigError("loss.num_chunks must be 1 where nothing but the head is trained")
+
+
+def check_data(run: Trainer.Config) -> None:
+    tokenizer = read_manifest(run.dataloader.dataset_path).tokenizer
+    vocab = run.model_spec.model.vocab_size
+    if tokenizer.vocab_size > vocab:
+        raise ConfigError(
+            f"the tokenizer {tokenizer.name!r} has {tokenizer.vocab_size} entries, more than "
+            f"model.vocab = {vocab}: raise model.vocab or take another tokenizer"
+        )
+    splits = [run.dataloader, *([run.validator.dataloader] if run.validator.enable else [])]
+    for split in splits:
+        split.packed(run.training.seq_len)  # raises where there is not a row
+
+
+def check_folder(run: Trainer.Config) -> None:
+    """The run's folder can be written, and what is there can be gone on from."""
+    try:
+        Path(run.dump_folder).mkdir(parents=True, exist_ok=True)
+        writable = os.access(run.dump_folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise ConfigError(f"dump_folder = {run.dump_folder!r} is no folder that can be written to")
+    step = latest_step(run)
+    if step is None:
+        return
+    if run.checkpoint.load_step == -1 and step > run.training.steps:
+        raise ConfigError(
+            f"the run in {run.dump_folder} is at step {step} and training.steps is "
+            f"{run.training.steps}: raise it, or choose another --dump_folder"
+        )
+    check_identity(
+        f"{run.dump_folder}/{run.checkpoint.folder}/step-{step}",
+        identity(run.model_spec.model) | run.dataloader.identity(run.training.seq_len),
+        rows=DATALOADER not in run.checkpoint.exclude_from_loading,
+    )

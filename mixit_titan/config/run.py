@@ -1,0 +1,219 @@
+"""A TOML file plus command-line overrides -> a torchtitan Trainer.Config."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from torchtitan.components.loss import BaseLoss, ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.optimizer import OptimizersContainer, default_adamw
+from torchtitan.models.common.attention import ScaledDotProductAttention
+from torchtitan.trainer import Trainer
+
+from mixit_titan.config.checks import check_data, check_loss, check_numbers, set_batch
+from mixit_titan.config.sections import (
+    HIDDEN,
+    LossSection,
+    MixingSection,
+    OptimizerSection,
+    Sections,
+    TopLevel,
+    defaults,
+)
+from mixit_titan.config.toml import apply_overrides, fill, read_toml
+from mixit_titan.data.loader import RowLoader
+from mixit_titan.data.prepared import prepared_data
+from mixit_titan.data.tokenizers import tokenizer_config
+from mixit_titan.device import has_gpu
+from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.model.build import llama_config, model_spec
+from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.parallelize import recomputation
+from mixit_titan.model.recipes import Recipe, find_recipe
+from mixit_titan.model.shapes import Shape, find_flavor
+from mixit_titan.model.storage import choose_form
+from mixit_titan.model.variants import Variant, find_variant
+from mixit_titan.runtime.trainer import MixitTrainer
+
+Table = dict[str, Any]
+
+
+def load_run(
+    path: str, overrides: list[str], *, world_size: int, on_gpus: bool | None = None
+) -> Trainer.Config:
+    """Read, merge and check a run. Every mistake is a ConfigError, before any process group.
+    `on_gpus`: what the ranks will have, where they do not run on this machine."""
+    table = read_toml(path)
+    apply_overrides(table, overrides)
+    where = f"{path} (and the command line)" if overrides else path
+    on_gpus = has_gpu() if on_gpus is None else on_gpus
+    top = _top_level(table, where, on_gpus)
+    sections = _sections(table, where, on_gpus)
+    check_numbers(sections)
+    set_batch(sections, world_size, given=table.get("training", {}))
+    model = _model(sections, table.get("model", {}), where, on_gpus)
+    if "seq_len" not in table.get("training", {}):
+        sections.training.seq_len = model.shape.seq_len
+    try:
+        run = _trainer_config(sections, model, top.dump_folder or _dump_folder(path, model))
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    check_loss(run)
+    check_data(run)
+    return run
+
+
+def _top_level(table: Table, where: str, on_gpus: bool) -> TopLevel:
+    keys, names = _names(TopLevel), _names(Sections)
+    for key in table:
+        if key not in (*names, *keys):
+            raise unknown("key", key, [*names, *keys], where=where)
+        if key in names and not isinstance(table[key], dict):
+            raise ConfigError(f"{key} in {where} is {table[key]!r}: it must be a section of keys")
+    given = {key: value for key, value in table.items() if key in keys}
+    top = fill(TopLevel, given, section="the top level", where=where)
+    if top.device == "gpu" and not on_gpus:
+        raise ConfigError(
+            f'{where} is for GPUs (device = "gpu") and there is none here: '
+            "take one of train_configs/debug_*.toml, or set --device auto"
+        )
+    return top
+
+
+def _sections(table: Table, where: str, on_gpus: bool) -> Sections:
+    """Every section: what the file says, else our defaults, else torchtitan's."""
+    ours, classes, filled = defaults(table, on_gpus), get_type_hints(Sections), {}
+    for name in _names(Sections):
+        filled[name] = fill(
+            classes[name],
+            ours.get(name, {}) | table.get(name, {}),
+            section=name,
+            where=where,
+            hidden=HIDDEN.get(name, ()),
+            others=[*_names(Shape), "mixing"] if name == "model" else (),
+        )
+    return Sections(**filled)
+
+
+def _model(sections: Sections, table: Table, where: str, on_gpus: bool) -> MixitLlama.Config:
+    """`table` is [model]: its keys that are not ModelSection's are the shape's, and `mixing`."""
+    model, data, training = sections.model, sections.data, sections.training
+    variant = find_variant(model.variant, model.mixer, model.freeze)
+    shape = _changed(find_flavor(model.flavor), table, "model", where)
+    mixing, recipe = _mixing(table.get("mixing"), variant, where)
+    return llama_config(
+        shape,
+        variant,
+        recipe,
+        init_seed=sections.debug.seed or 0,
+        mixing_seed=mixing.seed,
+        form=choose_form(
+            mixing.storage,
+            shape,
+            training.mixed_precision_param,
+            documents_on_gpu=on_gpus and data.packing == "stream",
+            tensor_parallel=sections.parallelism.tensor_parallel_degree,
+        ),
+        dtype=training.mixed_precision_param,
+        # Rows of one document each need no mask but the causal one, which SDPA has for free.
+        attention="sdpa"
+        if (model.attention, data.packing) == ("auto", "documents")
+        else model.attention,
+        frozen_storage=sections.fsdp.frozen,
+        on_gpu=on_gpus,
+    )
+
+
+def _mixing(table: Any, variant: Variant, where: str) -> tuple[MixingSection, Recipe]:
+    if variant.mixer != "mixing":
+        if table is not None:
+            raise ConfigError(
+                f"[model.mixing] in {where} is only for the mixing mixer, and the variant is "
+                f'{variant.name!r}: remove the section, or set model.variant = "mixit"'
+            )
+        return MixingSection(), Recipe()
+    if not isinstance(table, dict | None):
+        raise ConfigError(f"model.mixing in {where} is {table!r}: it must be a section of keys")
+    table, name = table or {}, "model.mixing"
+    section = fill(MixingSection, table, section=name, where=where, others=_names(Recipe))
+    return section, _changed(find_recipe(section.recipe), table, name, where)
+
+
+def _changed(base: Any, table: Table, section: str, where: str) -> Any:
+    """A named shape or recipe, with what the file says in place of its values."""
+    own = {key: value for key, value in table.items() if key in _names(type(base))}
+    return fill(type(base), dataclasses.asdict(base) | own, section=section, where=where)
+
+
+def _trainer_config(
+    sections: Sections, model: MixitLlama.Config, dump_folder: str
+) -> Trainer.Config:
+    data, validator, metrics = sections.data, sections.validator, sections.metrics
+    folder, tokenizer = prepared_data(data.path, data.tokenizer)
+    loader = RowLoader.Config(
+        dataset_path=folder,
+        packing=data.packing,
+        seed=data.seed,
+        workers=data.workers,
+        positions=data.packing == "stream" or _needs_positions(model),
+    )
+    # The same rows for any seed, and no processes to be started for each validation.
+    validator.dataloader = dataclasses.replace(loader, split="validation", seed=0, workers=0)
+    validator.last_step = metrics.last_step = sections.training.steps
+    return MixitTrainer.Config(
+        model_spec=model_spec(sections.model.flavor, model),
+        dump_folder=dump_folder,
+        hf_assets_path=tokenizer,
+        tokenizer=tokenizer_config(tokenizer),
+        dataloader=loader,
+        validator=validator,
+        training=sections.training,
+        optimizer=_optimizer(sections.optimizer),
+        loss=_loss(sections.loss, model),
+        activation_checkpoint=recomputation(sections.activation_checkpoint.mode),
+        checkpoint=sections.checkpoint,
+        lr_scheduler=sections.lr_scheduler,
+        parallelism=sections.parallelism,
+        compile=sections.compile,
+        comm=sections.comm,
+        metrics=metrics,
+        profiler=sections.profiler,
+        debug=sections.debug,
+    )
+
+
+def _dump_folder(path: str, model: MixitLlama.Config) -> str:
+    """runs/FILE_VARIANT, so that the variants of one file do not meet; debug_mixit says it once."""
+    stem, variant = Path(path).stem, model.variant.name
+    return f"runs/{stem}" if stem.endswith(variant) else f"runs/{stem}_{variant}"
+
+
+def _needs_positions(model: MixitLlama.Config) -> bool:
+    """Flex and varlen attention build their masks from positions."""
+    inner = model.layers[0].attention.inner_attention
+    plain = isinstance(inner, ScaledDotProductAttention.Config)
+    return model.variant.mixer == "attention" and not plain
+
+
+def _optimizer(section: OptimizerSection) -> OptimizersContainer.Config:
+    config = default_adamw(
+        lr=section.lr,
+        betas=tuple(section.betas),
+        eps=section.eps,
+        weight_decay=section.weight_decay,
+    )
+    config.param_groups[0].optimizer_name = section.name
+    config.implementation = section.implementation
+    return config
+
+
+def _loss(section: LossSection, model: MixitLlama.Config) -> BaseLoss.Config:
+    loss = CrossEntropyLoss.Config(global_vocab_size=model.shape.vocab)
+    if section.num_chunks == 1:
+        return loss
+    return ChunkedLossWrapper.Config(num_chunks=section.num_chunks, loss_fn=loss)
+
+
+def _names(cls: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(cls)]

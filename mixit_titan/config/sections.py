@@ -1,0 +1,169 @@
+"""The schema of a run's TOML file: one field of `Sections` for each of its sections.
+
+[model], [model.mixing], [data] and [fsdp] are this project's. [optimizer], [activation_checkpoint]
+and [loss] are short forms of torchtitan's. All other sections have torchtitan's own names and keys.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torchtitan.components.optimizer import LRSchedulersContainer
+from torchtitan.config.configs import (
+    CommConfig,
+    CompileConfig,
+    DebugConfig,
+    ParallelismConfig,
+    TrainingConfig,
+)
+from torchtitan.tools.profiler import Profiler
+
+from mixit_titan.data.packing import Packing
+from mixit_titan.data.sources import STDLIB
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.build import AttentionBackend
+from mixit_titan.model.freezing import FrozenStorage
+from mixit_titan.model.parallelize import Recomputation
+from mixit_titan.model.storage import Storage
+from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer
+from mixit_titan.runtime.metrics import Metrics
+from mixit_titan.runtime.validation import HeldOutValidator
+
+
+@dataclass(kw_only=True)
+class TopLevel:
+    """The keys above the first section."""
+
+    dump_folder: str | None = None
+    """The run's folder: config, metrics, checkpoints, logs. Default: runs/FILE_VARIANT."""
+    device: Literal["auto", "gpu"] = "auto"
+    """`gpu`: refuse to run on a machine without one."""
+
+
+@dataclass(kw_only=True)
+class ModelSection:
+    """Beside these, each field of Shape (model/shapes.py) is a key of [model] and changes the
+    flavor's value; and [model.mixing] is a section of its own."""
+
+    variant: str | None = None
+    mixer: str | None = None
+    freeze: list[str] | None = None
+    flavor: str = "debug"
+    attention: AttentionBackend = "auto"
+
+
+@dataclass(kw_only=True)
+class MixingSection:
+    """[model.mixing], for the mixing mixer only. Beside these, each field of Recipe
+    (model/recipes.py) is a key and changes the recipe's value."""
+
+    recipe: str = "paper"
+    seed: int = 0
+    storage: Storage = "auto"
+
+
+@dataclass(kw_only=True)
+class DataSection:
+    path: str = STDLIB
+    """A folder that `mixit-titan prepare` wrote; or a text file, a folder of them or `stdlib`,
+    which are tokenised once and kept."""
+    tokenizer: str | None = None
+    """Default: the one that a prepared folder was made with; `bytes` for a text."""
+    packing: Packing = "stream"
+    seed: int = 0
+    """Of the order of the rows."""
+    workers: int = 0
+    """Processes of each rank that read ahead."""
+
+
+@dataclass(kw_only=True)
+class OptimizerSection:
+    name: Literal["AdamW", "Adam"] = "AdamW"
+    lr: float = 5e-4
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    implementation: Literal["for-loop", "foreach", "fused", "fused_opt_states_bf16"] = "fused"
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0:
+            raise ConfigError(f"optimizer.lr is {self.lr}: it must be above 0")
+        if len(self.betas) != 2:
+            raise ConfigError(f"optimizer.betas is {self.betas}: it must be two numbers")
+
+
+@dataclass(kw_only=True)
+class LossSection:
+    num_chunks: int = 1
+    """More than 1: the head and the loss work through the sequence in so many chunks, so that the
+    logits are never whole in memory."""
+
+
+@dataclass(kw_only=True)
+class ActivationCheckpointSection:
+    mode: Recomputation = "none"
+
+
+@dataclass(kw_only=True)
+class FsdpSection:
+    frozen: FrozenStorage = "sharded"
+    """`resident`: each rank keeps the frozen weights whole and never gathers them. It costs memory
+    and saves communication."""
+
+
+@dataclass(kw_only=True)
+class Sections:
+    """All sections of one file, filled."""
+
+    model: ModelSection
+    data: DataSection
+    training: TrainingConfig
+    optimizer: OptimizerSection
+    lr_scheduler: LRSchedulersContainer.Config
+    loss: LossSection
+    activation_checkpoint: ActivationCheckpointSection
+    compile: CompileConfig
+    parallelism: ParallelismConfig
+    fsdp: FsdpSection
+    checkpoint: IdentifiedCheckpointer.Config
+    validator: HeldOutValidator.Config
+    metrics: Metrics.Config
+    profiler: Profiler.Config
+    comm: CommConfig
+    debug: DebugConfig
+
+
+HIDDEN = {
+    # A seed checkpoint skips freezing; a Hugging Face one needs an adapter.
+    "checkpoint": ("create_seed_checkpoint", "last_save_in_hf", "initial_load_in_hf"),
+    "validator": ("dataloader", "last_step", "steps"),
+    "metrics": ("last_step",),
+}
+"""Keys of torchtitan's that a file cannot set: the program does."""
+
+
+def defaults(table: dict[str, Any], on_gpus: bool) -> dict[str, dict[str, Any]]:
+    """Where ours differ from torchtitan's, and why."""
+    varlen = table.get("model", {}).get("attention") == "varlen"
+    found: dict[str, dict[str, Any]] = {
+        # "spmd_types", torchtitan's default, wants a sharding config on every module.
+        "parallelism": {"spmd_backend": "partial_dtensor"},
+        # After the first step torchtitan allows 100 s for a collective; a validation, a save or a
+        # recompilation may take longer.
+        "comm": {"train_timeout_seconds": 1800},
+        # Colors are for eyes, not for files.
+        "metrics": {"disable_color_printing": not sys.stdout.isatty()},
+        # Runs are reproducible unless a seed says otherwise.
+        "debug": {"seed": 0, "save_config_file": "config.json", "enable_structured_logging": False},
+        # Varlen attention asks the host for the longest document, which a graph cannot.
+        "training": {"disable_cuda_graphs": True} if varlen else {},
+    }
+    if str(table.get("parallelism", {}).get("pipeline_parallel_degree", 1)) != "1":
+        found["training"] = {"disable_cuda_graphs": True}  # torchtitan cannot capture stages
+    if table.get("checkpoint", {}).get("initial_load_path"):
+        found["checkpoint"] = {"initial_load_model_only": True}
+    if not on_gpus:
+        found["training"] = {"mixed_precision_param": "float32", "disable_cuda_graphs": True}
+        # Gloo keeps the first timeout, and has no flight recorder.
+        found["comm"] = {"init_timeout_seconds": 1800, "trace_buf_size": 0}
+    return found

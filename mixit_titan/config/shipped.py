@@ -1,0 +1,20 @@
+"""The configs and job scripts that come with the project: they lie beside the package in a
+checkout, and inside it once installed."""
+
+from pathlib import Path
+
+
+def shipped_configs() -> dict[str, Path]:
+    """Name -> file."""
+    return _files("train_configs", "train_configs/*.toml")
+
+
+def shipped_jobs() -> dict[str, Path]:
+    """Name -> file."""
+    return _files("job_scripts", "slurm/*.sbatch")
+
+
+def _files(installed: str, beside: str) -> dict[str, Path]:
+    package = Path(__file__).parents[1]
+    found = [*package.glob(f"{installed}/{Path(beside).name}")] or [*package.parent.glob(beside)]
+    return {file.stem: file for file in sorted(found)}

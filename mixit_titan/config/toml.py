@@ -1,0 +1,128 @@
+"""Tables of a TOML file as dataclasses: unknown keys and wrong types are errors that name the key,
+the file and the nearest right spelling."""
+
+import dataclasses
+from collections.abc import Iterable
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import tomli
+import typeguard
+
+from mixit_titan.errors import ConfigError, unknown
+
+T = TypeVar("T")
+
+
+_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+class Text(str):
+    """A value from the command line, whose type is known only once its key is."""
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomli.load(file)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no config file {path!r}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path!r} is a folder: name a TOML file") from None
+    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def apply_overrides(table: dict[str, Any], overrides: list[str]) -> None:
+    """Put `--section.key value` pairs into `table`. A flag without a value means true."""
+    words = list(overrides)
+    while words:
+        flag = words.pop(0)
+        if not flag.startswith("--") or len(flag) == 2:
+            raise ConfigError(
+                f"unexpected argument {flag!r}: overrides look like --section.key value"
+            )
+        key, has_value, text = flag[2:].partition("=")
+        if not has_value:
+            text = words.pop(0) if words and not words[0].startswith("--") else "true"
+        *sections, last = key.replace("-", "_").split(".")
+        target = table
+        for section in sections:
+            target = target.setdefault(section, {})
+            if not isinstance(target, dict):
+                raise ConfigError(f"--{key}: {section!r} is a value, not a section")
+        target[last] = Text(text)
+
+
+def fill(
+    cls: type[T],
+    table: dict[str, Any],
+    *,
+    section: str,
+    where: str,
+    hidden: Iterable[str] = (),
+    others: Iterable[str] = (),
+) -> T:
+    """An instance of the dataclass `cls` from the keys of `table`.
+
+    `hidden` fields are set by the program, not by the file. `others` are keys of the same section
+    that belong to another dataclass.
+    """
+    hints = get_type_hints(cls)
+    own = [f.name for f in dataclasses.fields(cls) if f.init and f.name not in hidden]
+    values = {}
+    for key, value in table.items():
+        if key in own:
+            values[key] = _checked(value, hints[key], f"{section}.{key}", where)
+        elif key not in others:
+            allowed = [f"{section}.{name}" for name in (*own, *others)]
+            raise unknown("key", f"{section}.{key}", allowed, where=where)
+    try:
+        return cls(**values)
+    except ConfigError:
+        raise
+    except (ValueError, AssertionError, TypeError) as error:
+        raise ConfigError(f"[{section}] in {where}: {error}") from error
+
+
+def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
+    meanings = _meanings(value) if isinstance(value, Text) else [value]
+    for meaning in meanings:
+        if _fits(meaning, hint):
+            return meaning
+    raise ConfigError(f"{key} in {where} is {meanings[0]!r}: expected {_describe(hint)}")
+
+
+def _meanings(text: Text) -> list[Any]:
+    """What a word on the command line can stand for: a TOML value, a list, or itself."""
+    return [_parse(text), [_parse(part) for part in text.split(",")], str(text)]
+
+
+def _parse(text: str) -> Any:
+    try:
+        return tomli.loads(f"value = {text}")["value"]
+    except tomli.TOMLDecodeError:
+        return str(text)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if isinstance(value, bool):  # which Python counts as a number, and a config does not
+        return bool in (hint, *get_args(hint))
+    try:
+        typeguard.check_type(value, hint)
+    except typeguard.TypeCheckError:
+        return False
+    return True
+
+
+def _describe(hint: Any) -> str:
+    """`a whole number`, `'none', 'selective', 'full'`, `a number or 'plain'`"""
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if get_origin(hint) is Literal:
+        return ", ".join(repr(value) for value in get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(_describe(h) for h in get_args(hint) if h is not NoneType)
+    if get_origin(hint) is list:
+        return f"a list of {_describe(get_args(hint)[0])}"
+    return str(hint)

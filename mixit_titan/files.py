@@ -1,0 +1,94 @@
+"""Files and folders that are complete or not there, and what can go wrong on the way to a disk."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.errors import ConfigError
+
+_ELSEWHERE = (NotADirectoryError, FileExistsError, PermissionError, IsADirectoryError)
+
+
+def cache_folder() -> Path:
+    """Where things are kept that can be made again."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "mixit_titan"
+
+
+def make_folder(folder: Path, option: str = "--out") -> None:
+    """Create the directory that an option names, or refuse it in one sentence."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{option} {str(folder)!r} cannot be made: {error.strerror}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(part: Path) -> None:
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+    replace_file(path, write)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, which becomes `path` when all of it is there."""
+    part = path.with_name(f".{path.name}.part")
+    write(part)
+    part.replace(path)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to write into, which becomes `path` when all went well. `path` is not there, or
+    empty."""
+    path = path.resolve()
+    part = path.with_name(f".{path.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # what a kill left behind
+    part.mkdir(parents=True)
+    try:
+        yield part
+        for file in part.iterdir():
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        part.replace(path)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Names, too, are on the disk only after this."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """A full disk, a quota, a folder of somebody else: one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, _ELSEWHERE) or error.errno == errno.EROFS:
+            raise ConfigError(
+                f"cannot write to {folder} ({error.strerror}): name another folder"
+            ) from None
+        raise ConfigError(
+            f"cannot write to {folder} ({error.strerror}): what is finished stays; make room, and "
+            "run the same command again to resume"
+        ) from error

@@ -1,0 +1,113 @@
+"""The model of a training run, back from its folder: in one process, whatever trained it."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torchtitan.components.tokenizer import BaseTokenizer
+
+from mixit_titan.data.loader import COUNTED_BY
+from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
+from mixit_titan.device import device_type
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.identity import differences, identity
+from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.recipes import Recipe
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.variants import Variant
+from mixit_titan.runtime.checkpoint import read_identity
+from mixit_titan.runtime.checkpoint_files import newest_whole, problem_of, steps
+from mixit_titan.runtime.tensor_reader import load_tensors
+
+
+@dataclass(frozen=True)
+class Trained:
+    model: MixitLlama
+    """In float32, without gradients; its config has variant, shape, recipe and seeds. It attends
+    by SDPA, and its mixing matrices are stored where they fit."""
+    tokenizer: BaseTokenizer
+    tokenizer_name: str
+    """`bytes`, or where its files are in the run's folder."""
+    step: int
+
+
+def load_trained(run_dir: Path | str, step: int | None = None) -> Trained:
+    """The newest whole checkpoint of a run, or the one of `step`, on the GPU if there is one. The
+    checkpoint itself says what the model is. A ConfigError where it cannot be had."""
+    checkpoint, step = _find(Path(run_dir), step)
+    saved = read_identity(str(checkpoint))
+    if saved is None:
+        raise ConfigError(f"{checkpoint} does not say what its model is: another program wrote it")
+    tokenizer_name, tokenizer = _tokenizer(Path(run_dir), saved["data.tokenizer"])
+    config = _config(saved)
+    different = differences(saved, identity(config), ignore={"data.tokenizer", *COUNTED_BY})
+    if different:
+        raise ConfigError(
+            f"{checkpoint} is of a model that this version of mixit_titan cannot build: "
+            f"{'; '.join(different)}"
+        )
+    model = _empty(config)
+    load_tensors(checkpoint, model.state_dict())
+    return Trained(model, tokenizer, tokenizer_name, step)
+
+
+def _find(run_dir: Path, step: int | None) -> tuple[Path, int]:
+    folder = run_dir / "checkpoint"
+    if not run_dir.is_dir():
+        raise ConfigError(f"there is no folder {run_dir}: name that (dump_folder) of a run")
+    if step is None:
+        step = newest_whole(folder)
+        if step is None:
+            raise ConfigError(
+                f"there is no whole checkpoint in {folder}: name the folder (dump_folder) of a run "
+                "that mixit-titan train has written"
+            )
+    elif step not in steps(folder):
+        there = ", ".join(map(str, sorted(steps(folder)))) or "none"
+        raise ConfigError(f"{folder} has no checkpoint of step {step} (there: {there})")
+    problem = problem_of(folder / f"step-{step}")
+    if problem is not None:
+        raise ConfigError(f"{folder}/step-{step} is not whole: {problem}. Take another --step")
+    return folder / f"step-{step}", step
+
+
+def _tokenizer(run_dir: Path, expected: str) -> tuple[str, BaseTokenizer]:
+    name = saved_tokenizer(run_dir) or "bytes"
+    tokenizer = build_tokenizer(name)
+    if fingerprint(tokenizer) != expected:
+        raise ConfigError(
+            f"{run_dir / 'tokenizer'} does not hold the tokenizer of the run: put its files there "
+            "(training does so when it starts)"
+        )
+    return name, tokenizer
+
+
+def _config(saved: dict[str, Any]) -> MixitLlama.Config:
+    def fields(cls: type, prefix: str) -> dict[str, Any]:
+        names = [prefix + field.name for field in dataclasses.fields(cls)]
+        return {name.removeprefix(prefix): saved[name] for name in names if name in saved}
+
+    return llama_config(
+        Shape(**fields(Shape, "model.")),
+        Variant(mixer=saved["mixer"], frozen=tuple(saved["frozen"])),
+        Recipe(**fields(Recipe, "model.mixing.")),
+        mixing_seed=saved.get("model.mixing.seed", 0),
+        init_seed=saved["debug.seed"],
+        attention="sdpa",
+    )
+
+
+def _empty(config: MixitLlama.Config) -> MixitLlama:
+    """The model with all of its buffers, and with weights that are to be loaded: `init_states`
+    would draw them first, which takes longer."""
+    with torch.device("meta"):
+        model = config.build()
+    model.to_empty(device=device_type())
+    if config.enable_weight_tying:
+        model.tok_embeddings.weight = model.lm_head.weight
+    for module in model.modules():
+        module._init_self_buffers()
+    return model.requires_grad_(False).eval()

@@ -1,0 +1,224 @@
+"""Every shipped file loads; every mistake is one sentence."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mixit_titan.config.run import load_run
+from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.config.toml import apply_overrides
+from mixit_titan.errors import ConfigError
+
+DEBUG = str(shipped_configs()["debug_mixit"])
+STANDARD = str(shipped_configs()["debug_standard"])
+# What a file for GPUs names that this machine may not have.
+ANYWHERE = ["--device", "auto", "--data.path", "stdlib", "--data.tokenizer", "bytes"]
+RANKS = {"8b_fineweb_edu": [64], "1b_fineweb_edu": [8, 64], "410m_fineweb_edu": [1, 32]}
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_every_shipped_file_loads(name: str) -> None:
+    for ranks in RANKS.get(name, [1, 2, 8]):
+        run = load_run(str(shipped_configs()[name]), ANYWHERE, world_size=ranks)
+        batch = run.training.global_batch_size
+        assert batch % (run.training.local_batch_size * ranks) == 0
+        assert run.training.seq_len <= run.model_spec.model.shape.seq_len
+        assert run.checkpoint.enable and not run.checkpoint.last_save_model_only
+
+
+def test_the_papers_settings() -> None:
+    run = load_run(str(shipped_configs()["paper_fineweb_edu"]), ANYWHERE, world_size=8)
+    shape = run.model_spec.model.shape
+    assert (shape.layers, shape.width, shape.heads, shape.hidden) == (12, 512, 8, 2048)
+    assert (shape.vocab, run.training.seq_len, run.training.steps) == (128256, 256, 40000)
+    assert run.training.global_batch_size == 512
+    assert run.optimizer.param_groups[0].optimizer_kwargs["lr"] == 5e-4
+
+
+def test_overrides_of_every_kind() -> None:
+    table = {"training": {"steps": 1}}
+    apply_overrides(
+        table,
+        [
+            *("--training.steps", "7", "--compile.enable", "--model.freeze=qk,mlp"),
+            *("--optimizer.lr", "1e-3", "--model.variant", "mixit", "--data.path", "a b/c"),
+        ],
+    )
+    assert table == {
+        "training": {"steps": "7"},
+        "compile": {"enable": "true"},
+        "model": {"freeze": "qk,mlp", "variant": "mixit"},
+        "optimizer": {"lr": "1e-3"},
+        "data": {"path": "a b/c"},
+    }
+
+
+def test_a_word_takes_the_type_of_its_key() -> None:
+    words = ["--dump_folder", "2026-11-16", "--optimizer.betas", "0.8,0.9", "--compile.enable"]
+    run = load_run(STANDARD, [*words, "--training.max_norm", "2"], world_size=1)
+    assert run.dump_folder == "2026-11-16" and run.compile.enable is True
+    assert run.optimizer.param_groups[0].optimizer_kwargs["betas"] == (0.8, 0.9)
+    assert run.training.max_norm == 2
+
+
+def test_the_variants_of_a_file_have_folders_of_their_own() -> None:
+    paper = str(shipped_configs()["paper_fineweb_edu"])
+    assert load_run(DEBUG, [], world_size=1).dump_folder == "runs/debug_mixit"
+    assert load_run(paper, ANYWHERE, world_size=1).dump_folder == "runs/paper_fineweb_edu_mixit"
+
+
+def test_a_text_is_tokenised_once(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a" * 9000)
+    text = ["--data.path", str(tmp_path / "a.txt")]
+    folder = Path(load_run(DEBUG, text, world_size=1).dataloader.dataset_path)
+    before = (folder / "manifest.json").stat().st_mtime_ns
+    assert load_run(DEBUG, text, world_size=1).dataloader.dataset_path == str(folder)
+    assert (folder / "manifest.json").stat().st_mtime_ns == before
+    with pytest.raises(ConfigError, match=r"has 451 validation tokens, fewer than one row"):
+        load_run(DEBUG, [*text, "--model.seq_len", "512"], world_size=1)
+
+
+def test_any_set_of_parts_can_be_frozen(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[model]\nmixer = "attention"\nfreeze = ["mlp", "qk"]\n')
+    run = load_run(str(file), [], world_size=1)
+    assert run.model_spec.model.variant.frozen == ("qk", "mlp")
+    run = load_run(str(file), ["--model.freeze", "norm"], world_size=1)
+    assert run.model_spec.model.variant.frozen == ("norm",)
+
+
+def test_freeze_takes_the_place_of_a_variants_own() -> None:
+    run = load_run(STANDARD, ["--model.freeze", "v,norm"], world_size=1)
+    assert run.model_spec.model.variant.frozen == ("v", "norm")
+    run = load_run(DEBUG, ["--model.freeze", "mlp"], world_size=1)
+    assert run.model_spec.model.variant.name == "mixing-freeze-mlp"
+
+
+def test_recipes_and_their_knobs() -> None:
+    official = ["--model.mixing.recipe", "official"]
+    recipe = load_run(DEBUG, official, world_size=1).model_spec.model.recipe
+    assert recipe.sink_head and recipe.linear_scale and recipe.residual == 0.5
+    changed = [*official, "--model.mixing.residual", "plain", "--model.mixing.std", "0.25"]
+    recipe = load_run(DEBUG, changed, world_size=1).model_spec.model.recipe
+    assert recipe.residual == "plain" and recipe.std == 0.25 and recipe.sink_head
+
+
+def test_a_global_batch_is_divided_among_the_ranks() -> None:
+    assert load_run(DEBUG, [], world_size=1).training.local_batch_size == 8
+    assert load_run(DEBUG, [], world_size=4).training.local_batch_size == 2
+
+
+WRONG = {
+    "--training.step 5": "unknown key 'training.step' in .*: did you mean 'training.steps'",
+    "--trainig.steps 5": "unknown key 'trainig' in .*: did you mean 'training'",
+    "--model.varient mixit": "did you mean 'model.variant'",
+    "--model.mixing.sead 1": "did you mean 'model.mixing.seed'",
+    "--training.steps many": "training.steps in .* is 'many': expected a whole number",
+    "--training.steps 1.5": "training.steps in .* is 1.5: expected a whole number",
+    "--training.steps true": "training.steps in .* is True: expected a whole number",
+    "--compile.enable 3": "compile.enable in .* is 3: expected true or false",
+    "--optimizer.lr fast": "optimizer.lr in .* is 'fast': expected a number",
+    "--model.variant mixti": "unknown model.variant 'mixti': did you mean 'mixit'",
+    "--model.flavor 7b": "unknown model.flavor '7b' .*8b",
+    "--model.mixing.recipe papper": "unknown model.mixing.recipe 'papper': did you mean 'paper'",
+    "--model.mixing.std wide": "is 'wide': expected a number or 'width', 'heads', 'length'",
+    "--model.heads 5": "model.heads = 5 does not divide model.width = 128",
+    "--model.layers 0": "model.layers is 0: it must be at least 1",
+    "--model.vocab 100": "'bytes' has 257 entries, more than model.vocab = 100",
+    "--data.path no/where": "data.path = 'no/where' does not exist",
+    "--data.packing rows": "data.packing in .* is 'rows': expected 'documents', 'stream'",
+    "--data.workers -1": "data.workers is -1: it must be at least 0",
+    "--validator.rows 0": "validator.rows is 0: it must be at least 1",
+    "--validator.steps 3": "unknown key 'validator.steps'",
+    "--data.tokenizer no/where": "the tokenizer 'no/where' is neither 'bytes', nor",
+    "--activation_checkpoint.mode some": "activation_checkpoint.mode in .* is 'some'",
+    "--loss.num_chunks 3": "loss.num_chunks = 3 does not divide training.seq_len = 128",
+    "--checkpoint.interval 0": "Checkpoint interval needs to be at least 1",
+    "--training.seq_len 4096": "4096 tokens is longer than the model's 128",
+    "--parallelism.tensor_parallel_degree 2": "does not fit 1 rank",
+    "--training 5": "training in .* is '5': it must be a section",
+    "--training.local_batch_size 0": "training.local_batch_size is 0: it must be at least 1",
+    "--training.global_batch_size 0": "training.global_batch_size is 0: it must be at least 1",
+    "--metrics.log_freq 0": "metrics.log_freq is 0: it must be at least 1",
+    "--validator.freq 0": "validator.freq is 0: it must be at least 1",
+    "--loss.num_chunks -4": "loss.num_chunks = -4 does not divide",
+    "--optimizer.betas 0.9": "betas is .0.9.: it must be two numbers",
+    "--model.mixing.base_width -1": "base_width is -1: it must be above 0",
+    "--model.mixing 3": "model.mixing in .* is '3': it must be a section",
+    "--checkpoint.create_seed_checkpoint true": "unknown key 'checkpoint.create_seed_checkpoint'",
+    "--parallelism.spmd_backend spmd_types": "is not there yet for the mixing mixer",
+    "stray": "unexpected argument 'stray'",
+}
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG.items())
+def test_a_mistake_is_one_sentence(overrides: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        load_run(DEBUG, overrides.split(), world_size=1)
+    assert "\n" not in str(error.value)
+
+
+WRONG_ATTENTION = {
+    "--model.mixer mixing": "'standard' mixes by attention and model.mixer = 'mixing'",
+    "--model.freeze qq": "unknown part in model.freeze 'qq'",
+    "--optimizer.lr -1": "optimizer.lr is -1: it must be above 0",
+    "--lr_scheduler.warmup_steps -1": "warmup_steps is -1: it must be at least 0",
+    "--model.mixing.seed 1": "only for the mixing mixer",
+    "--parallelism.tensor_parallel_degree 8": "tensor_parallel_degree = 8 does not divide",
+    "--parallelism.pipeline_parallel_degree 2 --model.tied true": "cannot split a tied model",
+    "--parallelism.context_parallel_degree 2": "context parallelism needs model.attention",
+    "--model.heads 128": "is odd: rotary embeddings need an even head width",
+    "--model.kv_heads 3": "model.kv_heads = 3 does not divide model.heads = 4",
+}
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG_ATTENTION.items())
+def test_a_mistake_with_attention(overrides: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_run(STANDARD, overrides.split(), world_size=8 if "parallelism" in overrides else 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    {
+        'mixer = "mixing"\nfreeze = ["qk"]': "the mixing mixer has no queries and keys",
+        'freeze = ["attention"]': "unknown part in model.freeze 'attention'",
+        'mixer = "conv"': "unknown model.mixer 'conv'",
+        'freeze = ["qk", "v", "o", "mlp", "norm", "embedding", "head"]': "nothing is left to train",
+        "width = 128\nwidth = 64": "is not valid TOML",
+    }.items(),
+)
+def test_a_wrong_model_section(tmp_path: Path, table: str, message: str) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(f"[model]\n{table}\n")
+    with pytest.raises(ConfigError, match=message):
+        load_run(str(file), [], world_size=1)
+
+
+def test_more_ranks_than_the_batch_allows() -> None:
+    with pytest.raises(ConfigError, match=r"global_batch_size = 8 cannot be divided among 3"):
+        load_run(DEBUG, [], world_size=3)
+    with pytest.raises(
+        ConfigError, match=r"8 is no multiple of training.local_batch_size = 8 times 2"
+    ):
+        load_run(DEBUG, ["--training.local_batch_size", "8"], world_size=2)
+
+
+def test_a_missing_file() -> None:
+    with pytest.raises(ConfigError, match=r"there is no config file 'nope.toml'"):
+        load_run("nope.toml", [], world_size=1)
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("")
+    with pytest.raises(ConfigError, match=r"model.variant is missing"):
+        load_run(str(tmp_path / "run.toml"), [], world_size=1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_config_for_gpus_on_a_machine_without() -> None:
+    with pytest.raises(ConfigError, match=r'is for GPUs \(device = "gpu"\) and there is none here'):
+        load_run(str(shipped_configs()["8b_fineweb_edu"]), [], world_size=1)
+    with pytest.raises(ConfigError, match=r"model.attention = 'flex' needs a GPU"):
+        load_run(STANDARD, ["--model.attention", "flex"], world_size=1)

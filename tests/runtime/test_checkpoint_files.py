@@ -1,0 +1,60 @@
+"""A checkpoint that is not whole is named and passed over."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.runtime.checkpoint_files import clear, newest_whole
+
+from .conftest import STEPS, Runs
+
+
+def _data(checkpoint: Path) -> Path:
+    return next(checkpoint.glob("*.distcp"))
+
+
+def cut_short(checkpoint: Path) -> None:
+    content = _data(checkpoint).read_bytes()
+    _data(checkpoint).write_bytes(content[:-100])
+
+
+BREAK: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut short": (cut_short, "bytes"),
+    "without its data": (lambda folder: _data(folder).unlink(), "has 0 of"),
+    "without metadata": (lambda folder: (folder / ".metadata").unlink(), "it has no .metadata"),
+    "with empty metadata": (
+        lambda folder: (folder / ".metadata").write_bytes(b""),
+        "its .metadata cannot be read",
+    ),
+    "with other metadata": (
+        lambda folder: (folder / ".metadata").write_bytes(b"\x80\x04K\x01."),  # a pickled 1
+        "its .metadata cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BREAK)
+def test_the_newest_whole_one_is_found(
+    runs: Runs, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    whole = runs.folder("mixit") / "checkpoint" / f"step-{STEPS}"
+    for step in (5, 15, 100):
+        shutil.copytree(whole, tmp_path / f"step-{step}")
+    shutil.copytree(whole, tmp_path / ".unfinished-200")
+    assert newest_whole(tmp_path) == 100
+    break_it, said = BREAK[how]
+    break_it(tmp_path / "step-100")
+    with caplog.at_level(logging.WARNING):
+        assert newest_whole(tmp_path) == 15
+    assert f"{tmp_path}/step-100" in caplog.text and said in caplog.text
+    clear(tmp_path, 15)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".broken-100", "step-15", "step-5"]
+
+
+def test_no_checkpoint_is_whole(tmp_path: Path) -> None:
+    assert newest_whole(tmp_path / "nowhere") is None
+    (tmp_path / "step-3").mkdir()
+    assert newest_whole(tmp_path) is None
