@@ -25,6 +25,7 @@ from mixit_titan.bench.run import result
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PHASES, Clock, Steps
 from mixit_titan.model.variants import find_variant
+from mixit_titan.runtime.launch import leave_process_group
 
 _TIMEOUT = 1800
 """Seconds that a rank waits for another: for a compilation, or for one rank's steps alone."""
@@ -74,7 +75,7 @@ def run_point_on_ranks(
         peaks = {v: _peak(v, point, dims) for v in variants}
     everyone = {name: _gather(taken) for name, taken in times.items()}
     dist.barrier()
-    dist.destroy_process_group()
+    leave_process_group()
     return _result(point, variants, everyone, peaks, ranks) if rank == 0 else None
 
 

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import torch
@@ -12,6 +13,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
+
+_GLOO_SECONDS = 0.2
 
 
 def ranks_from_environment() -> int | None:
@@ -68,6 +71,16 @@ def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> No
         sys.exit(failure.exitcode if failure.exitcode > 0 else 1)
     except SignalException as signal:
         sys.exit(128 + signal.sigval)
+
+
+def leave_process_group() -> None:
+    """A rank's last act, after success only: with NCCL, a rank that failed alone would wait here
+    for the others."""
+    torch.distributed.destroy_process_group()
+    if not has_gpu():
+        # Gloo's threads outlive the group (torch 2.13). One that lets go of its last tensor while
+        # Python ends would abort the process: it gets the time to do so before.
+        time.sleep(_GLOO_SECONDS)
 
 
 def _first_host(nodelist: str) -> str:

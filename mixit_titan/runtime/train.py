@@ -7,12 +7,13 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-import torch
 from torchtitan.components.metrics import _get_metrics_rank
 from torchtitan.distributed import ParallelDims
 from torchtitan.observability import structured_logger
 from torchtitan.tools.logging import init_logger, logger
 from torchtitan.trainer import Trainer
+
+from mixit_titan.runtime.launch import leave_process_group
 
 _SECONDS_TO_CLOSE = 10
 
@@ -37,8 +38,7 @@ def train(config: Trainer.Config) -> None:
     finally:
         if trainer is not None:
             trainer.close()
-    # After success only: with NCCL, a rank that failed alone would wait here for the others.
-    torch.distributed.destroy_process_group()
+    leave_process_group()
 
 
 def _end_on_interrupt(folder: str) -> threading.Event:
