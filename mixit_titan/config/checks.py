@@ -1,6 +1,7 @@
 """What a run's settings must fulfil together, checked before any process group exists. What the
 model itself cannot do is in model/limits.py."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from torchtitan.trainer import Trainer
 from mixit_titan.config.sections import Sections
 from mixit_titan.data.shards import read_manifest
 from mixit_titan.errors import ConfigError
+from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
 from mixit_titan.model.variants import PARTS
 from mixit_titan.runtime.checkpoint import check_identity, latest_step
+from mixit_titan.runtime.checkpoint_files import newest_whole
 
 
 def check_numbers(sections: Sections) -> None:
@@ -98,6 +101,42 @@ def check_data(run: Trainer.Config) -> None:
         split.packed(run.training.seq_len)  # raises where there is not a row
 
 
+def check_hugging_face(run: Trainer.Config) -> None:
+    """A run that starts from the weights of a Hugging Face Llama has its shape."""
+    checkpoint, model = run.checkpoint, run.model_spec.model
+    keys = [k for k in ("initial_load_in_hf", "last_save_in_hf") if getattr(checkpoint, k)]
+    if keys and model.variant.mixer == "mixing":
+        raise ConfigError(
+            f"checkpoint.{keys[0]} is for variants that attend: transformers has no MixiT. "
+            "`mixit-titan export` writes one, with its own modeling file"
+        )
+    if not checkpoint.initial_load_in_hf:
+        return
+    folder = checkpoint.initial_load_path
+    if not folder:
+        raise ConfigError(
+            "checkpoint.initial_load_in_hf needs checkpoint.initial_load_path: name the folder of "
+            "a Hugging Face Llama (config.json and *.safetensors)"
+        )
+    try:
+        theirs = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        kind = theirs["model_type"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(
+            f"{folder} has no config.json of a Hugging Face model ({error!r}): name the folder of "
+            "a Llama in checkpoint.initial_load_path"
+        ) from None
+    if kind != "llama":
+        raise ConfigError(f"{folder} holds a {kind!r}: only a 'llama' can be loaded")
+    if not any(Path(folder).glob("*.safetensors")):
+        raise ConfigError(
+            f"{folder} has no *.safetensors: fetch the model's weights in that format"
+        )
+    different = differences_to_llama(theirs, model.shape)
+    if different:
+        raise ConfigError(f"{folder} does not fit: {'; '.join(different)}. Set theirs in [model]")
+
+
 def check_folder(run: Trainer.Config) -> None:
     """The run's folder can be written, and what is there can be gone on from."""
     try:
@@ -110,13 +149,22 @@ def check_folder(run: Trainer.Config) -> None:
     step = latest_step(run)
     if step is None:
         return
+    folder = Path(run.dump_folder) / run.checkpoint.folder
     if run.checkpoint.load_step == -1 and step > run.training.steps:
         raise ConfigError(
             f"the run in {run.dump_folder} is at step {step} and training.steps is "
             f"{run.training.steps}: raise it, or choose another --dump_folder"
         )
-    check_identity(
-        f"{run.dump_folder}/{run.checkpoint.folder}/step-{step}",
-        identity(run.model_spec.model) | run.dataloader.identity(run.training.seq_len),
-        rows=DATALOADER not in run.checkpoint.exclude_from_loading,
-    )
+    full = newest_whole(folder)
+    if full is None and step < run.training.steps:
+        raise ConfigError(
+            f"{folder} has weights in Hugging Face's format and no checkpoint to resume from: "
+            "choose another --dump_folder, with --checkpoint.initial_load_path "
+            f"{folder}/step-{step} and --checkpoint.initial_load_in_hf"
+        )
+    if full is not None:
+        check_identity(
+            f"{folder}/step-{full}",
+            identity(run.model_spec.model) | run.dataloader.identity(run.training.seq_len),
+            rows=DATALOADER not in run.checkpoint.exclude_from_loading,
+        )

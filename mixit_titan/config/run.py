@@ -9,7 +9,13 @@ from torchtitan.components.optimizer import OptimizersContainer, default_adamw
 from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.trainer import Trainer
 
-from mixit_titan.config.checks import check_data, check_loss, check_numbers, set_batch
+from mixit_titan.config.checks import (
+    check_data,
+    check_hugging_face,
+    check_loss,
+    check_numbers,
+    set_batch,
+)
 from mixit_titan.config.sections import (
     HIDDEN,
     LossSection,
@@ -61,6 +67,7 @@ def load_run(
         raise ConfigError(f"{where}: {error}") from error
     check_loss(run)
     check_data(run)
+    check_hugging_face(run)
     return run
 
 

@@ -134,8 +134,8 @@ class Sections:
 
 
 HIDDEN = {
-    # A seed checkpoint skips freezing; a Hugging Face one needs an adapter.
-    "checkpoint": ("create_seed_checkpoint", "last_save_in_hf", "initial_load_in_hf"),
+    # A seed checkpoint skips freezing; quantized weights cannot be trained.
+    "checkpoint": ("create_seed_checkpoint", "initial_load_in_hf_quantized"),
     "validator": ("dataloader", "last_step", "steps"),
     "metrics": ("last_step",),
 }

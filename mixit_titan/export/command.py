@@ -11,10 +11,10 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.export.llama_folder import llama_config, llama_weights
 from mixit_titan.export.mixit_folder import mixit_config, write_code
 from mixit_titan.export.tokenizer_files import write_tokenizer
 from mixit_titan.files import new_folder
+from mixit_titan.model.hugging_face import HuggingFaceAdapter, llama_config
 from mixit_titan.runtime.trained import Trained, load_trained
 
 
@@ -49,15 +49,13 @@ def run_export(args: ExportArguments) -> None:
 
 def write_export(trained: Trained, folder: Path) -> None:
     model = trained.model
-    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    if model.config.shape.tied:
-        del weights["lm_head.weight"]
+    weights = HuggingFaceAdapter(model.config).to_hf(model.state_dict())
+    weights = {name: tensor.contiguous() for name, tensor in weights.items()}
     if model.config.variant.mixer == "mixing":
         config = mixit_config(model.config)
         write_code(folder)
     else:
         config = llama_config(model.config)
-        weights = llama_weights(weights)
     config |= {"dtype": "float32", "bos_token_id": None, "eos_token_id": trained.tokenizer.eos_id}
     write_tokenizer(trained, folder)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torchtitan.models.common import CosSinRoPE
 from torchtitan.models.common.attention import ScaledDotProductAttention
+from torchtitan.models.common.rope import ComplexRoPE
 
 from mixit_titan.kernels.documents import same_document
 
@@ -53,11 +54,18 @@ class DocumentAttention(ScaledDotProductAttention):
 class HalvesRoPE(CosSinRoPE):
     """The same numbers as CosSinRoPE: (a, b) -> (a cos - b sin, b cos + a sin), a and b the halves
     of a head. torchtitan turns a whole copy of the head around first, and its slices are filled up
-    with zeros in the backward pass."""
+    with zeros in the backward pass. And it has Llama 3.1's scaling, which torchtitan gives to
+    complex rotary embeddings only."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(CosSinRoPE.Config):
         pass
+
+    def _precompute_cache(self) -> torch.Tensor:
+        if self.config.scaling != "llama":
+            return super()._precompute_cache()
+        turns = ComplexRoPE._precompute_cache(self)
+        return torch.cat([turns.real, turns.real, turns.imag, turns.imag], dim=-1)
 
     @staticmethod
     def apply_rotary_emb(

@@ -21,13 +21,14 @@ from mixit_titan.kernels.forms import Form
 from mixit_titan.kernels.mixing import MatrixSpec
 from mixit_titan.model.attention import DocumentAttention, HalvesRoPE
 from mixit_titan.model.freezing import FrozenStorage
+from mixit_titan.model.hugging_face import HuggingFaceAdapter
 from mixit_titan.model.initialization import Normal
 from mixit_titan.model.llama import Block, MixitLlama, ScaledLinear, ShapedFeedForward
 from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding, RandomMixing
 from mixit_titan.model.parallelize import parallelize
 from mixit_titan.model.pipeline import pipeline
 from mixit_titan.model.recipes import Recipe
-from mixit_titan.model.shapes import Shape
+from mixit_titan.model.shapes import ROPE_SCALING, Shape
 from mixit_titan.model.storage import choose_form
 from mixit_titan.model.variants import Variant
 
@@ -110,7 +111,7 @@ def model_spec(flavor: str, config: MixitLlama.Config) -> ModelSpec:
         parallelize_fn=parallelize,
         pipelining_fn=pipeline,
         post_optimizer_build_fn=None,
-        state_dict_adapter=None,
+        state_dict_adapter=HuggingFaceAdapter,
     )
 
 
@@ -200,7 +201,12 @@ def _attention(shape: Shape, recipe: Recipe, inner: Module.Config) -> GQAttentio
         inner_attention=inner,
         # The layout of Hugging Face's Llama (a dimension pairs with the one half a head away).
         rope=HalvesRoPE.Config(
-            dim=shape.head_dim, max_seq_len=shape.seq_len, theta=shape.rope_theta
+            dim=shape.head_dim,
+            max_seq_len=shape.seq_len,
+            theta=shape.rope_theta,
+            scaling="none" if shape.rope_factor == 1 else "llama",
+            scaling_factor=shape.rope_factor,
+            **ROPE_SCALING,
         ),
     )
 

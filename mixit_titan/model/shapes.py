@@ -4,6 +4,13 @@ from dataclasses import dataclass
 
 from mixit_titan.errors import ConfigError, unknown
 
+ROPE_SCALING = {
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+"""Of all models with Llama 3.1's scaling of rotary frequencies, beside their rope_factor."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
@@ -22,6 +29,9 @@ class Shape:
     tied: bool = False
     """Embedding and head share one weight."""
     rope_theta: float = 10000.0
+    rope_factor: float = 1.0
+    """How far Llama 3.1's scaling stretches slow rotary frequencies (its own value: 8; Llama 3.2's:
+    32); 1: not at all."""
     init_std: float = 0.02
     embedding_std: float = 0.02
     """Of the token and position embedding; a tied token embedding takes the head's init_std."""
@@ -31,6 +41,8 @@ class Shape:
         for key in ("width", "layers", "heads", "hidden", "vocab", "seq_len"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"model.{key} is {getattr(self, key)}: it must be at least 1")
+        if self.rope_factor < 1:
+            raise ConfigError(f"model.rope_factor is {self.rope_factor}: it must be at least 1")
         if self.width % self.heads:
             raise ConfigError(
                 f"model.heads = {self.heads} does not divide model.width = {self.width}: "

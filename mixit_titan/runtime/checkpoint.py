@@ -22,8 +22,16 @@ from torchtitan.trainer import Trainer
 from mixit_titan.data.loader import COUNTED_BY, RowLoader
 from mixit_titan.device import device_type
 from mixit_titan.errors import ConfigError, RunFailed
+from mixit_titan.files import write_json
+from mixit_titan.model.hugging_face import llama_config
 from mixit_titan.model.identity import differences, identity
-from mixit_titan.runtime.checkpoint_files import clear, newest_whole, publish, unfinished
+from mixit_titan.runtime.checkpoint_files import (
+    clear,
+    hugging_face_steps,
+    newest_whole,
+    publish,
+    unfinished,
+)
 from mixit_titan.runtime.tensor_reader import load_tensors, tensor_sizes
 
 _KEY = "mixit_identity"
@@ -65,12 +73,18 @@ class IdentifiedCheckpointer(CheckpointManager):
         self, state_dict: dict[str, Any], checkpoint_id: str, async_mode: AsyncMode, **kwargs: Any
     ) -> Future | AsyncSaveResponse | None:
         self._check_weights(checkpoint_id)
-        state_dict = {**state_dict, _KEY: self._identity_bytes}
+        to_hf = kwargs.get("to_hf", False)
+        if not to_hf:
+            state_dict = {**state_dict, _KEY: self._identity_bytes}
         final = Path(checkpoint_id)
         saved = super().dcp_save(state_dict, str(unfinished(final)), async_mode, **kwargs)
         self._on_disk = checkpoint_id
         if dist.get_rank() != 0:
             return saved
+        if to_hf:
+            shutil.rmtree(unfinished(final) / "sharded", ignore_errors=True)  # joined by now
+            described = llama_config(self.sd_adapter.model_config)
+            write_json(unfinished(final) / "config.json", described)
         # The first rank writes the metadata after all others have written their part.
         if isinstance(saved, AsyncSaveResponse):
             saved.upload_completion = _then(saved.upload_completion, lambda: publish(final))
@@ -153,10 +167,13 @@ def check_identity(
 
 
 def latest_step(run: Trainer.Config) -> int | None:
-    """The step of the newest whole checkpoint in the run's folder."""
+    """The step that the run has come to: of its newest complete checkpoint, or of the weights in
+    Hugging Face's format that it ended with."""
     if not run.checkpoint.enable:
         return None
-    return newest_whole(Path(run.dump_folder) / run.checkpoint.folder)
+    folder = Path(run.dump_folder) / run.checkpoint.folder
+    found = [newest_whole(folder), *hugging_face_steps(folder)]
+    return max((step for step in found if step is not None), default=None)
 
 
 def read_identity(checkpoint_id: str) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ one. Neither is ever loaded.
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from torchtitan.tools.logging import logger
@@ -52,11 +53,20 @@ def clear(folder: Path, newest: int | None) -> None:
 
 
 def steps(folder: Path) -> list[int]:
-    """Of all checkpoints, whole or not."""
-    if not folder.is_dir():
-        return []
-    names = (re.fullmatch(r"step-(\d+)", entry.name) for entry in folder.iterdir())
-    return [int(name[1]) for name in names if name]
+    """Of all checkpoints, complete or not; not of weights in Hugging Face's format."""
+    return [step for step, is_hf in _saved(folder) if not is_hf]
+
+
+def hugging_face_steps(folder: Path) -> list[int]:
+    """Of the weights in Hugging Face's format with which a run can end (last_save_in_hf)."""
+    return [step for step, is_hf in _saved(folder) if is_hf]
+
+
+def _saved(folder: Path) -> Iterator[tuple[int, bool]]:
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        name = re.fullmatch(r"step-(\d+)", entry.name)
+        if name:
+            yield int(name[1]), any(entry.glob("*.safetensors"))
 
 
 def problem_of(checkpoint: Path) -> str | None:

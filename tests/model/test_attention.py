@@ -1,7 +1,9 @@
+import pytest
 import torch
 from torchtitan.models.common import CosSinRoPE
 
 from mixit_titan.model.attention import HalvesRoPE
+from mixit_titan.model.shapes import ROPE_SCALING
 
 
 def test_turning_by_halves_is_torchtitans_rotation_bit_by_bit() -> None:
@@ -18,3 +20,28 @@ def test_turning_by_halves_is_torchtitans_rotation_bit_by_bit() -> None:
             outputs[0].backward(grad)
             found.append((*outputs, query.grad))
         assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_scaled_frequencies_are_those_of_transformers() -> None:
+    """Llama 3.2's, over as many positions as it has."""
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    scaling = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, **ROPE_SCALING}
+    config = transformers.LlamaConfig(
+        hidden_size=128, num_attention_heads=2, rope_parameters=scaling
+    )
+    positions = torch.arange(20_000)
+    cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), positions[None])
+    rope = HalvesRoPE.Config(
+        dim=64,
+        max_seq_len=len(positions),
+        theta=500000.0,
+        scaling="llama",
+        scaling_factor=32.0,
+        **ROPE_SCALING,
+    ).build()
+    expected = torch.cat([cos[0], sin[0]], dim=-1)
+    torch.testing.assert_close(rope.cache, expected, atol=2e-3, rtol=0)
+    plain = HalvesRoPE.Config(dim=64, max_seq_len=len(positions), theta=500000.0).build()
+    assert (plain.cache - rope.cache).abs().max() > 1  # it makes a difference

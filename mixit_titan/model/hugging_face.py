@@ -1,0 +1,140 @@
+"""The variants that attend, in the words of Hugging Face's Llama: it is the same model.
+
+`export` writes by it, and torchtitan's `checkpoint.initial_load_in_hf` and `last_save_in_hf` read
+and write by it. A mixing model keeps the names of its weights: transformers has no words for it.
+"""
+
+import re
+from typing import Any
+
+from torchtitan.protocols.state_dict_adapter import StateDictAdapter
+
+from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.recipes import Recipe
+from mixit_titan.model.shapes import ROPE_SCALING, Shape
+
+# The halves of a head rotate as in Hugging Face's Llama (attention.py): no weight is permuted.
+_NAMES = {
+    "tok_embeddings": "model.embed_tokens",
+    "norm": "model.norm",
+    "lm_head": "lm_head",
+    "layers.{}.attention.qkv_linear.wq": "model.layers.{}.self_attn.q_proj",
+    "layers.{}.attention.qkv_linear.wk": "model.layers.{}.self_attn.k_proj",
+    "layers.{}.attention.qkv_linear.wv": "model.layers.{}.self_attn.v_proj",
+    "layers.{}.attention.wo": "model.layers.{}.self_attn.o_proj",
+    "layers.{}.feed_forward.w1": "model.layers.{}.mlp.gate_proj",
+    "layers.{}.feed_forward.w2": "model.layers.{}.mlp.down_proj",
+    "layers.{}.feed_forward.w3": "model.layers.{}.mlp.up_proj",
+    "layers.{}.attention_norm": "model.layers.{}.input_layernorm",
+    "layers.{}.ffn_norm": "model.layers.{}.post_attention_layernorm",
+}
+_BACK = {theirs: ours for ours, theirs in _NAMES.items()}
+
+
+class HuggingFaceAdapter(StateDictAdapter):
+    def __init__(self, model_config: MixitLlama.Config, hf_assets_path: str | None = None) -> None:
+        """The path is torchtitan's, where it looks for an index of files: ours is a tokenizer's."""
+        self.model_config, self.hf_assets_path = model_config, hf_assets_path
+        self.fqn_to_index_mapping = None
+
+    def to_hf(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """A tied head is there once, under the embedding's name."""
+        tied, attends = self.model_config.shape.tied, self.model_config.variant.mixer == "attention"
+        kept = {k: v for k, v in state_dict.items() if not (tied and k == "lm_head.weight")}
+        return {_renamed(k, _NAMES): v for k, v in kept.items()} if attends else kept
+
+    def from_hf(self, hf_state_dict: dict[str, Any]) -> dict[str, Any]:
+        attends = self.model_config.variant.mixer == "attention"
+        names = {k: _renamed(k, _BACK) if attends else k for k in hf_state_dict}
+        state_dict = {names[k]: v for k, v in hf_state_dict.items()}
+        if self.model_config.shape.tied:
+            state_dict["lm_head.weight"] = state_dict["tok_embeddings.weight"]
+        return state_dict
+
+
+def _renamed(name: str, names: dict[str, str]) -> str:
+    """`layers.3.attention.wo.bias` -> `model.layers.3.self_attn.o_proj.bias`; a KeyError for a name
+    that is not the model's."""
+    module, _, kind = name.rpartition(".")
+    number = re.search(r"(?<=layers\.)\d+", module)
+    pattern = re.sub(r"(?<=layers\.)\d+", "{}", module)
+    return f"{names[pattern].format(number[0] if number else '')}.{kind}"
+
+
+def llama_config(model: MixitLlama.Config) -> dict[str, Any]:
+    """config.json"""
+    assert model.recipe == Recipe(), "a recipe's scales are for the mixing mixer"
+    shape = model.shape
+    rope = {"rope_type": "default", "rope_theta": shape.rope_theta}
+    scaling = None
+    if shape.rope_factor != 1:
+        scaling = {"rope_type": "llama3", "factor": shape.rope_factor, **ROPE_SCALING}
+        rope |= scaling
+    return {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        **_sizes(shape),
+        "head_dim": shape.head_dim,
+        "max_position_embeddings": shape.seq_len,
+        "attention_bias": shape.bias,
+        "mlp_bias": shape.bias,
+        "hidden_act": "silu",
+        # Transformers 4 reads the first two, 5 the last.
+        "rope_theta": shape.rope_theta,
+        "rope_scaling": scaling,
+        "rope_parameters": rope,
+    }
+
+
+def _sizes(shape: Shape) -> dict[str, Any]:
+    return {
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads or shape.heads,
+        "rms_norm_eps": shape.norm_eps,
+        "tie_word_embeddings": shape.tied,
+    }
+
+
+_KEYS = dict(
+    zip(
+        _sizes(Shape(width=1, layers=1, heads=1, hidden=1, vocab=1, seq_len=1)),
+        ("vocab", "width", "hidden", "layers", "heads", "kv_heads", "norm_eps", "tied"),
+        strict=True,
+    )
+)
+"""Hugging Face's word -> the key of [model]."""
+
+
+def differences_to_llama(theirs: dict[str, Any], shape: Shape) -> list[str]:
+    """`model.width is 768 and theirs 2048`, for each key of [model] that a Hugging Face model (its
+    config.json) wants otherwise."""
+    heads = theirs.get("num_attention_heads")
+    wanted = {"num_key_value_heads": heads, "tie_word_embeddings": False} | theirs
+    rope = theirs.get("rope_parameters") or theirs.get("rope_scaling") or {}
+    found = [
+        (_KEYS[word], ours, wanted.get(word))
+        for word, ours in _sizes(shape).items()
+        if wanted.get(word) != ours
+    ]
+    for key, ours, their in (
+        ("bias", shape.bias, bool(theirs.get("attention_bias"))),
+        ("bias", shape.bias, bool(theirs.get("mlp_bias"))),
+        ("rope_theta", shape.rope_theta, rope.get("rope_theta", theirs.get("rope_theta", 1e4))),
+        ("rope_factor", shape.rope_factor, _factor(rope)),
+    ):
+        if ours != their:
+            found.append((key, ours, their))
+    return [f"model.{key} is {ours!r} and theirs {their!r}" for key, ours, their in found]
+
+
+def _factor(rope: dict[str, Any]) -> float | str:
+    """Llama 3.1's factor, 1 without one; what we do not know is named."""
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return 1.0
+    same = all(rope.get(key) == value for key, value in ROPE_SCALING.items())
+    return float(rope["factor"]) if kind == "llama3" and same else f"{rope}"
