@@ -18,7 +18,7 @@ from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
 from mixit_titan.model.variants import PARTS
 from mixit_titan.runtime.checkpoint import check_identity, latest_step
-from mixit_titan.runtime.checkpoint_files import newest_whole
+from mixit_titan.runtime.checkpoint_files import newest_complete
 
 
 def check_numbers(sections: Sections) -> None:
@@ -155,7 +155,7 @@ def check_folder(run: Trainer.Config) -> None:
             f"the run in {run.dump_folder} is at step {step} and training.steps is "
             f"{run.training.steps}: raise it, or choose another --dump_folder"
         )
-    full = newest_whole(folder)
+    full = newest_complete(folder)
     if full is None and step < run.training.steps:
         raise ConfigError(
             f"{folder} has weights in Hugging Face's format and no checkpoint to resume from: "

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 
+from mixit_titan.data.rank_tokenizer import RankTokenizer
 from mixit_titan.data.splits import Document
-from mixit_titan.data.tokenizers import RankTokenizer
 from mixit_titan.errors import ConfigError
 
 _BATCH = 2**18  # bytes that a worker gets at once

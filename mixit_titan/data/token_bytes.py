@@ -6,8 +6,9 @@ import numpy as np
 from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 from torchtitan.tools.logging import logger
 
+from mixit_titan.data.rank_tokenizer import RankTokenizer
 from mixit_titan.data.shards import TokenSplit
-from mixit_titan.data.tokenizers import ByteTokenizer, RankTokenizer, vocabulary
+from mixit_titan.data.tokenizers import ByteTokenizer, vocabulary
 
 
 def token_bytes(tokenizer: BaseTokenizer, split: TokenSplit) -> np.ndarray:

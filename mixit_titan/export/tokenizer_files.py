@@ -10,7 +10,7 @@ import tiktoken
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from torchtitan.components.tokenizer import HuggingFaceTokenizer
 
-from mixit_titan.data.tokenizers import RankTokenizer
+from mixit_titan.data.rank_tokenizer import RankTokenizer
 from mixit_titan.runtime.trained import Trained
 
 _BYTES_END = "<|endoftext|>"

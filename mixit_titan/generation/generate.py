@@ -14,8 +14,8 @@ from mixit_titan.model.decoding import Decoder
 from mixit_titan.model.llama import MixitLlama
 
 
-class Recomputation:
-    """A `Decoder` that keeps nothing but the tokens: the whole sequence again at every step."""
+class UncachedDecoder:
+    """A `Decoder` without a cache: it computes the complete sequence again at every step."""
 
     def __init__(self, model: MixitLlama) -> None:
         self.model = model
@@ -40,13 +40,13 @@ def generate(
 ) -> Iterator[tuple[int, int | None]]:
     """(row, token) as they come, at most `count` of each row, and (row, None) at its end. Tokens
     are below `vocabulary`, which may be less than the model's. A prompt has at least one token."""
-    steps = Decoder(model) if cache else Recomputation(model)
+    decoder = Decoder(model) if cache else UncachedDecoder(model)
     lengths = [len(prompt) for prompt in prompts]
     open_rows = set(range(len(prompts)))
     shortest = min(lengths)
     tokens = [list(prompt[:shortest]) for prompt in prompts]
     for position in range(shortest, max(lengths) + count):
-        logits_BTV = steps.step(torch.tensor(tokens, device=device_type()))
+        logits_BTV = decoder.step(torch.tensor(tokens, device=device_type()))
         drawn = sampling.choose(logits_BTV[:, -1, :vocabulary], position).tolist()
         tokens = [
             [prompt[position] if position < len(prompt) else token]

@@ -28,7 +28,7 @@ from mixit_titan.model.identity import differences, identity
 from mixit_titan.runtime.checkpoint_files import (
     clear,
     hugging_face_steps,
-    newest_whole,
+    newest_complete,
     publish,
     unfinished,
 )
@@ -104,7 +104,7 @@ class IdentifiedCheckpointer(CheckpointManager):
         newest = torch.tensor(-1, device=device_type())
         if dist.get_rank() == 0:
             folder = Path(self.folder)
-            found = newest_whole(folder)
+            found = newest_complete(folder)
             clear(folder, found)
             newest.fill_(-1 if found is None else found)
         dist.broadcast(newest, 0)
@@ -172,7 +172,7 @@ def latest_step(run: Trainer.Config) -> int | None:
     if not run.checkpoint.enable:
         return None
     folder = Path(run.dump_folder) / run.checkpoint.folder
-    found = [newest_whole(folder), *hugging_face_steps(folder)]
+    found = [newest_complete(folder), *hugging_face_steps(folder)]
     return max((step for step in found if step is not None), default=None)
 
 

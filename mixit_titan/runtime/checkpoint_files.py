@@ -29,7 +29,7 @@ def publish(checkpoint: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def newest_whole(folder: Path) -> int | None:
+def newest_complete(folder: Path) -> int | None:
     """The step of the newest whole checkpoint. Newer ones that are broken are named in the log."""
     for step in sorted(steps(folder), reverse=True):
         problem = problem_of(folder / f"step-{step}")

@@ -19,7 +19,7 @@ from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import Variant
 from mixit_titan.runtime.checkpoint import read_identity
-from mixit_titan.runtime.checkpoint_files import newest_whole, problem_of, steps
+from mixit_titan.runtime.checkpoint_files import newest_complete, problem_of, steps
 from mixit_titan.runtime.tensor_reader import load_tensors
 
 
@@ -59,7 +59,7 @@ def _find(run_dir: Path, step: int | None) -> tuple[Path, int]:
     if not run_dir.is_dir():
         raise ConfigError(f"there is no folder {run_dir}: name that (dump_folder) of a run")
     if step is None:
-        step = newest_whole(folder)
+        step = newest_complete(folder)
         if step is None:
             raise ConfigError(
                 f"there is no whole checkpoint in {folder}: name the folder (dump_folder) of a run "

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mixit_titan.runtime.checkpoint_files import clear, newest_whole
+from mixit_titan.runtime.checkpoint_files import clear, newest_complete
 
 from .conftest import STEPS, Runs
 
@@ -37,24 +37,24 @@ BREAK: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("how", BREAK)
-def test_the_newest_whole_one_is_found(
+def test_the_newest_complete_one_is_found(
     runs: Runs, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     whole = runs.folder("mixit") / "checkpoint" / f"step-{STEPS}"
     for step in (5, 15, 100):
         shutil.copytree(whole, tmp_path / f"step-{step}")
     shutil.copytree(whole, tmp_path / ".unfinished-200")
-    assert newest_whole(tmp_path) == 100
+    assert newest_complete(tmp_path) == 100
     break_it, said = BREAK[how]
     break_it(tmp_path / "step-100")
     with caplog.at_level(logging.WARNING):
-        assert newest_whole(tmp_path) == 15
+        assert newest_complete(tmp_path) == 15
     assert f"{tmp_path}/step-100" in caplog.text and said in caplog.text
     clear(tmp_path, 15)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".broken-100", "step-15", "step-5"]
 
 
 def test_no_checkpoint_is_whole(tmp_path: Path) -> None:
-    assert newest_whole(tmp_path / "nowhere") is None
+    assert newest_complete(tmp_path / "nowhere") is None
     (tmp_path / "step-3").mkdir()
-    assert newest_whole(tmp_path) is None
+    assert newest_complete(tmp_path) is None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mixit_titan.runtime.checkpoint_files import newest_whole
+from mixit_titan.runtime.checkpoint_files import newest_complete
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
 
@@ -90,7 +90,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_broken_one(root: Path) -> No
     assert names == {".broken-20", "step-5", "step-10", "step-15", "step-20"}
     log = (root / "broken" / "logs" / "rank_0.log").read_text()
     assert "Loading the checkpoint from" in log and "step-15" in log
-    assert newest_whole(root / "broken" / "checkpoint") == STEPS
+    assert newest_complete(root / "broken" / "checkpoint") == STEPS
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_no_broken_weights_are_saved(
@@ -100,7 +100,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_no_broken_weights_are_saved(
     assert read_state(run).word == "failed"
     for rank in range(2):
         assert "not finite" in (run / f"failed_{rank}").read_text()
-    assert newest_whole(run / "checkpoint") in (None, *range(1, read_state(run).step))
+    assert newest_complete(run / "checkpoint") in (None, *range(1, read_state(run).step))
 
 
 @pytest.mark.parametrize("name", DISKS)
@@ -114,4 +114,4 @@ def test_a_full_disk_ends_the_run_and_the_checkpoints_stay(root: Path, name: str
     for rank in range(2):
         assert (run / f"failed_{rank}").read_text() == state.said
     assert not list((run / "checkpoint").glob(".unfinished-*"))
-    assert state.step - 3 < newest_whole(run / "checkpoint") < state.step
+    assert state.step - 3 < newest_complete(run / "checkpoint") < state.step
