@@ -1,4 +1,4 @@
-"""torchtitan's checkpoints, each whole or not there (whole.py), and each with the identity of its
+"""torchtitan's checkpoints, each complete or not there (checkpoint_files.py), and each with the identity of its
 model and data, which is checked before a load."""
 
 import errno
