@@ -10,6 +10,7 @@ and the logits in torchtitan's loss. A float32 has 24 bits, so each is off by 6e
 """
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,15 @@ TOKENS = np.random.default_rng(0).integers(0, SHAPE.vocab, (2, SHAPE.seq_len))
 POSITIONS = np.array([[*range(5), 0, *range(8)], [*range(13), 0]])
 LABELS = np.roll(TOKENS, -1, axis=1)
 LABELS[0, [4, 5, 13]] = LABELS[1, 12:] = formulas.IGNORED  # what follows is another document
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other cost more than these small products."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @dataclass
