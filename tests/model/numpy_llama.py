@@ -4,9 +4,9 @@ Written from the formulas: those of the paper ("Is Random Attention Sufficient f
 Modeling?", arXiv 2506.01115), and for the `official` recipe those of its authors' code. It imports
 nothing of mixit_titan, and shares only the names of the weights with it.
 
-    x = E[token]                      and for MixiT + P[position]
-    x = skip x + branch mixer(RMSNorm(x))        in each layer, where mixer is attention or MixiT's
-    x = skip x + branch mlp(RMSNorm(x))
+    x = E[token]                                 MixiT: E[token] + P[position]
+    x = skip x + branch mixer(RMSNorm(x))        in each layer; the mixer is attention or MixiT's
+    x = skip x + branch mlp(RMSNorm(x))          in each layer
     logits = head(RMSNorm(x))
 
 Documents that are packed into a row: positions count from 0 in each, and no token sees another
@@ -54,6 +54,7 @@ RECIPES = {
     "official": Recipe(std="heads", residual=0.5, leaky_c=-1.0, **OFFICIAL),
     # What the authors' scripts/train.sh sets: depth_alpha 1, c +1. With 2 layers r = (4 / 2)^1.
     "depth_alpha": Recipe(std="length", identity=False, branch=2.0, leaky_c=1.0, **OFFICIAL),
+    "not_causal": Recipe(std="width", causal=False),
 }
 
 
