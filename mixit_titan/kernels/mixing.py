@@ -3,8 +3,9 @@
     A = I + std (W - mean(W))
 
 W_ij is a standard normal. mean(W) of row i is taken over what the row sees: its prefix j <= i, or
-the whole row without causality. So each row of A sums to 1. Nothing is drawn from torch's
-generator, and an element is the same on every device and however the matrix is split.
+the whole row without causality. So each row of A sums to 1 (without causality: of the complete A,
+not of a corner). Nothing is drawn from torch's generator, and an element is the same on every
+device and however the matrix is split.
 
 Shapes: N heads, R rows, L columns.
 """

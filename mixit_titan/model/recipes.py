@@ -72,6 +72,8 @@ class Recipe:
         return math.sqrt(base / fan_in) if self.linear_scale else 1.0
 
     def matrix_spec(self, seed: int, shape: Shape) -> MatrixSpec:
+        if not 0 <= seed < 2**63:
+            raise ConfigError(f"model.mixing.seed is {seed}: it must be in 0..2^63 - 1")
         m = shape.seq_len
         std = "length" if self.depth_alpha != 0 else self.std
         if std == "width":

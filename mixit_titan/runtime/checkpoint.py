@@ -1,5 +1,5 @@
-"""torchtitan's checkpoints, each complete or not there (checkpoint_files.py), and each with the identity of its
-model and data, which is checked before a load."""
+"""torchtitan's checkpoints, each complete or not there (checkpoint_files.py), and each with the
+identity of its model and data, which is checked before a load."""
 
 import errno
 import json

@@ -185,6 +185,7 @@ def test_a_mistake_with_attention(overrides: str, message: str) -> None:
         'mixer = "mixing"\nfreeze = ["qk"]': "the mixing mixer has no queries and keys",
         'freeze = ["attention"]': "unknown part in model.freeze 'attention'",
         'mixer = "conv"': "unknown model.mixer 'conv'",
+        'variant = "mixit"\n[model.mixing]\nseed = 9223372036854775808': "model.mixing.seed is 92",
         'freeze = ["qk", "v", "o", "mlp", "norm", "embedding", "head"]': "nothing is left to train",
         "width = 128\nwidth = 64": "is not valid TOML",
     }.items(),
