@@ -17,9 +17,6 @@ import numpy as np
 from mixit_titan.errors import ConfigError
 from mixit_titan.hashing import mix_bits
 
-IGNORE = -100
-"""The label where nothing is asked."""
-
 Split = Literal["train", "test"]
 TEST_ONE_IN = 8
 """Where a hash decides, this share of all examples is for testing."""
@@ -31,8 +28,8 @@ class Examples:
     tokens: np.ndarray
     """(N, L): what the model gets."""
     labels: np.ndarray
-    """(N, L): what it must say at each position, IGNORE where nothing is asked. (N, 1) where the
-    answer is about the whole sequence."""
+    """(N, L): what it must say at each position, IGNORE_INDEX (-100, of torchtitan) where nothing
+    is asked. (N, 1) where the answer is about the whole sequence."""
     slices: dict[str, np.ndarray] = field(default_factory=dict)
     """Name -> whole numbers that broadcast to the labels: accuracy is also reported for each."""
     targets: np.ndarray | None = None

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,14 +13,15 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
+from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.evaluation import Batch, batch_of, evaluate, loss_of
-from mixit_titan.tasks.examples import IGNORE, Examples
+from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.loop import learning_rate, train
 from mixit_titan.tasks.models import build_model
-from mixit_titan.tasks.prefetch import Ahead
+from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Settings
 from tests.tasks.conftest import TINY, make_run
@@ -86,7 +88,7 @@ def test_the_weights_give_the_accuracy_again(tmp_path: Path, fit: Callable) -> N
     right = 0
     for tokens, labels in zip(test.tokens, test.labels, strict=True):  # one by one, in plain Python
         logits = model(torch.tensor(tokens).long()[None])[0]
-        place = next(n for n, label in enumerate(labels) if label != IGNORE)
+        place = next(n for n, label in enumerate(labels) if label != IGNORE_INDEX)
         right += int(logits[place].argmax()) == labels[place]
     assert right / 60 == result["accuracy"]
 
@@ -169,7 +171,7 @@ def test_the_learning_rate_rises_and_falls(decay: str) -> None:
 
 
 def test_scores_of_a_known_answer() -> None:
-    labels = np.array([[IGNORE, 1, 2], [IGNORE, 0, 2]])
+    labels = np.array([[IGNORE_INDEX, 1, 2], [IGNORE_INDEX, 0, 2]])
     examples = Examples(
         np.zeros((2, 3), dtype=np.int32),
         labels,
@@ -195,21 +197,44 @@ def test_divergence_from_a_target() -> None:
     assert loss.item() == pytest.approx((p * np.log(p / q)).sum(), rel=1e-5)
 
 
-def test_batches_ahead_are_those_of_the_stream() -> None:
+def test_prefetched_batches_are_those_of_the_stream() -> None:
     stream, _ = make_run("addition", ADDITION).task.split(seed=0, train=0, test=1)
-    ahead = Ahead(stream, range(3, 20), 4, pin=False)
-    for step, batch in enumerate(ahead, 3):
+    for step, batch in enumerate(prefetched(stream, range(3, 20), 4, pin=False), 3):
         assert torch.equal(batch.tokens, batch_of(stream.batch(step, 4)).tokens)
     assert step == 19
-    ahead.close()
 
 
-def test_an_error_in_the_data_reaches_the_loop() -> None:
-    class Broken:
-        def batch(self, step: int, size: int) -> Examples:
-            raise OSError("the disk is gone")
+class Recorded:
+    """A stream that knows who asked for what, and breaks at a step."""
 
-    ahead = Ahead(Broken(), range(5), 4, pin=False)
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(iter(ahead))
-    ahead.close()
+    def __init__(self, breaks_at: int | None = None) -> None:
+        self.asked, self.threads, self.breaks_at = [], set(), breaks_at
+
+    def batch(self, step: int, size: int) -> Examples:
+        self.asked.append(step)
+        self.threads.add(threading.current_thread())
+        if step == self.breaks_at:
+            raise ConfigError("there is no such example")
+        return Examples(np.full((size, 2), step), np.zeros((size, 2)))
+
+
+def test_an_error_in_the_data_is_raised_where_its_batch_is_asked_for() -> None:
+    """As it was raised: a user's mistake stays one sentence."""
+    stream = Recorded(breaks_at=2)
+    batches = prefetched(stream, range(9), 4, pin=False)
+    assert [int(next(batches).tokens[0, 0]) for _ in range(2)] == [0, 1]
+    with pytest.raises(ConfigError) as caught:
+        next(batches)
+    assert str(caught.value) == "there is no such example"
+    assert not any(thread.is_alive() for thread in stream.threads)
+
+
+def test_the_thread_works_ahead_a_little_and_ends_with_the_loop() -> None:
+    stream = Recorded()
+    batches = prefetched(stream, range(1000), 4, pin=False)
+    next(batches)
+    (thread,) = stream.threads
+    assert thread.is_alive() and thread is not threading.current_thread()
+    batches.close()
+    assert not thread.is_alive()
+    assert stream.asked == list(range(len(stream.asked))) and len(stream.asked) <= 6
