@@ -19,7 +19,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.evaluation import Batch, batch_of, evaluate, loss_of
 from mixit_titan.tasks.examples import Examples
-from mixit_titan.tasks.loop import learning_rate, train
+from mixit_titan.tasks.loop import extra_figures, learning_rate, train
 from mixit_titan.tasks.models import build_model
 from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
@@ -77,6 +77,14 @@ def test_the_folder_of_a_run(tmp_path: Path, fit: Callable) -> None:
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         *("result.json", "metrics.jsonl", "model.safetensors")
     }
+
+
+def test_a_result_has_the_figures_of_its_task(tmp_path: Path, fit: Callable) -> None:
+    result = fit(make_run("memorization", "--keys 4 --values 8 --vocab 8"))
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    bits = 3 * 16 * result["accuracy"] / result["trainable_params"]
+    assert extra_figures(result) == {"bits_per_parameter": pytest.approx(bits)}
+    assert extra_figures(fit(make_run("addition", ADDITION), "other")) == {}
 
 
 def test_the_weights_give_the_accuracy_again(tmp_path: Path, fit: Callable) -> None:
