@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tyro
 
-from mixit_titan.tasks.settings import preset_run
+from mixit_titan.tasks.options import preset_run
 
 _BATCH, _ROUNDS, _SECONDS = 1024, 9, 0.5
 

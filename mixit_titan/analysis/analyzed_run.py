@@ -14,7 +14,7 @@ from torchtitan.components.tokenizer import BaseTokenizer
 from torchtitan.tools.logging import logger
 
 from mixit_titan.analysis.sequences import Sequences, cut, task_sequences, text_sequences
-from mixit_titan.analysis.token_names import task_token_name, text_token_name
+from mixit_titan.analysis.token_names import shown, text_token_name
 from mixit_titan.analysis.untrained import Start, body, started
 from mixit_titan.config.sections import MixingSection
 from mixit_titan.data.readers import read_pieces
@@ -30,7 +30,6 @@ from mixit_titan.runtime.trained import Trained, load_trained
 from mixit_titan.tasks.baselines import BASELINES
 from mixit_titan.tasks.models import build_model, model_config
 from mixit_titan.tasks.settings import Run
-from mixit_titan.tasks.task import task_name
 from mixit_titan.tasks.trained import load_trained_task
 
 _LONGEST = 256  # tokens of a piece of text
@@ -55,13 +54,18 @@ class Subject:
     """What the same run would have begun with, had it been of another variant and depth."""
 
 
-def load_subject(run_dir: Path, *, text: Path | None, count: int) -> Subject:
-    """With `count` sequences to read: of the run's own data, or of the file `text`."""
+def load_subject(
+    run_dir: Path, *, text: Path | None, count: int, task: str | None = None
+) -> Subject:
+    """With `count` sequences to read: of the run's own data, or of the file `text`. `task` is
+    the user's word for a task from outside of the package."""
     if (run_dir / "result.json").is_file():
         if text is not None:
             raise ConfigError(f"--text: {run_dir} is of a task, which has examples of its own")
-        return _task_subject(run_dir, count)
+        return _task_subject(run_dir, count, task)
     if (run_dir / "checkpoint").is_dir():
+        if task is not None:
+            raise ConfigError(f"--task: {run_dir} is of a training run, leave it out")
         return _text_subject(run_dir, text, count)
     raise ConfigError(
         f"{run_dir} has neither result.json, as a finished task, nor a folder of checkpoints, as "
@@ -69,20 +73,20 @@ def load_subject(run_dir: Path, *, text: Path | None, count: int) -> Subject:
     )
 
 
-def _task_subject(run_dir: Path, count: int) -> Subject:
-    run, model = load_trained_task(run_dir)
-    settings, name = run.settings, task_name(run.task)
+def _task_subject(run_dir: Path, count: int, task: str | None) -> Subject:
+    run, model = load_trained_task(run_dir, task=task)
+    settings, name = run.settings, run.task_name
     if settings.variant == "lstm":
         raise ConfigError(f"{run_dir} is of an LSTM, which has no layers of heads to look at")
     _, test = run.task.split(seed=settings.seed, train=settings.train, test=settings.test)
-    examples = task_sequences(test, f"{name}'s test set")
+    examples = task_sequences(test, run.task.padding, f"{name}'s test set")
     return Subject(
         model=body(model),
         variant=settings.variant,
         title=f"{settings.variant} on {name}",
         sequences=examples.take(slice(count)),
         test=examples,
-        token_name=lambda token: task_token_name(run.task, token),
+        token_name=lambda token: shown(run.task.token_name(token)),
         tokenizer=None,
         own_start=lambda: body(build_model(run)),
         start=lambda variant, layers: started(model_config(_as(run, variant, layers))),

@@ -46,6 +46,8 @@ class AnalyzeArguments:
     """Where KIND.json and KIND.png go (default: RUN_DIR/analysis)."""
     sequences: int = 64
     """How many test examples, or pieces of text, are read for the figures."""
+    task: str | None = None
+    """MODULE:CLASS, the task of RUN_DIR, where it is not one of mixit_titan's: imports its code."""
     text: Path | None = None
     """What a language model reads (default: its validation data, or the standard library)."""
     prompt: str | None = None
@@ -71,7 +73,7 @@ class AnalyzeArguments:
 
 def run_analyze(args: AnalyzeArguments) -> None:
     args.check()
-    subject = load_subject(args.run_dir, text=args.text, count=args.sequences)
+    subject = load_subject(args.run_dir, text=args.text, count=args.sequences, task=args.task)
     out = args.out or args.run_dir / "analysis"
     make_folder(out)
     found, table = KINDS[args.kind](subject, args, out / f"{args.kind}.png")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.components.tokenizer import BaseTokenizer
 
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.errors import ConfigError
-from mixit_titan.tasks.examples import IGNORE, Examples
-from mixit_titan.tasks.yelp import PADDING
+from mixit_titan.tasks.examples import Examples
 
 _BATCH = 8
 
@@ -64,11 +64,15 @@ def plain_sequences(tokens_NL: torch.Tensor, source: str) -> Sequences:
     )
 
 
-def task_sequences(examples: Examples, source: str) -> Sequences:
-    """Examples up to their last question. What asks about the whole sequence asks everywhere."""
+def task_sequences(examples: Examples, padding: int | None, source: str) -> Sequences:
+    """Examples up to their last question. What asks about the whole sequence asks everywhere but at
+    its padding."""
     tokens = torch.from_numpy(np.ascontiguousarray(examples.tokens)).long()
     labels = torch.from_numpy(np.ascontiguousarray(examples.labels))
-    asked = labels != IGNORE if labels.shape == tokens.shape else tokens != PADDING
+    if labels.shape == tokens.shape:
+        asked = labels != IGNORE_INDEX
+    else:
+        asked = torch.ones_like(tokens, dtype=torch.bool) if padding is None else tokens != padding
     last_N = (asked * torch.arange(tokens.shape[1])).amax(1)
     return Sequences(tokens_NL=tokens, lengths_N=last_N + 1, asked_NL=asked, source=source)
 

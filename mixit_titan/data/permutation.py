@@ -7,6 +7,8 @@ more is sent through it again until it falls below n (cycle walking), which make
 
 import numpy as np
 
+from mixit_titan.hashing import mix_bits
+
 _ROUNDS = 6
 
 
@@ -38,8 +40,5 @@ def _round_keys(seed: int, epoch: int) -> np.ndarray:
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): every bit depends on every bit."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return x ^ x >> np.uint64(31)
+    """A step of splitmix64 from state x. Its increment keeps 0 from being mixed to 0."""
+    return mix_bits(x + np.uint64(0x9E3779B97F4A7C15))

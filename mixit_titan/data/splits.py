@@ -1,6 +1,5 @@
 """Which documents are for training and which for validation: disjoint, and the same every time."""
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import NamedTuple
 
 from mixit_titan.data.readers import PIECE, before_character
 from mixit_titan.errors import ConfigError
+from mixit_titan.hashing import text_hash
 
 _HELD_OUT = 20  # one document in so many is for validation
 _LOW = 2**64 // _HELD_OUT
@@ -38,18 +38,18 @@ def by_text(texts: Iterable[bytes]) -> Iterator[Document]:
     """The hash of a text decides, so that one that occurs twice is in one split only."""
     following = iter(texts)
     first = list(islice(following, _FEW))
-    few = {_score(text) for text in first}
+    few = {text_hash(text) for text in first}
     # Of few texts perhaps none has a low hash: then the lowest is held out.
     limit = _LOW if len(first) == _FEW else max(_LOW, min(few, default=0) + 1)
     for text in chain(first, following):
-        yield Document("validation" if _score(text) < limit else "train", text)
+        yield Document("validation" if text_hash(text) < limit else "train", text)
 
 
 def held_out(names: Iterable[str]) -> set[str]:
     """The validation files of a folder: those whose name hashes low, and one at least. Files that
     are added later do not change the split of the others."""
     names = list(names)
-    scores = {name: _score(name.encode()) for name in names}
+    scores = {name: text_hash(name.encode()) for name in names}
     low = {name for name in names if scores[name] < _LOW}
     return low or set(sorted(names, key=scores.__getitem__)[:1])
 
@@ -68,7 +68,3 @@ def last_part(file: Path) -> int:
         if found >= before + shift and start - before + found < size:
             return start - before + found
     return start - before + before_character(block, min(before, len(block) - 1)) if block else 0
-
-
-def _score(text: bytes) -> int:
-    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")

@@ -21,7 +21,7 @@ from mixit_titan.reproduction.figures import draw_bars, draw_lines
 from mixit_titan.reproduction.jobs import Job, Plan, Result, analysis, task_grid, task_point
 from mixit_titan.reproduction.paper import TABLE_1
 from mixit_titan.reproduction.units import COUNT, PERCENT, SHARE
-from mixit_titan.tasks.settings import preset_run
+from mixit_titan.tasks.options import preset_run
 
 VARIANTS = ("standard", "frozen_mlp", "frozen_qk", "mixit")
 _TASKS = {"k-hop": "hop", "retrieval": "retrieval"}

@@ -19,7 +19,8 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.reproduction.paper import TABLE_8
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.loop import read_result
-from mixit_titan.tasks.settings import Run, field_names, preset_run
+from mixit_titan.tasks.options import field_names, preset_run
+from mixit_titan.tasks.settings import Run
 from mixit_titan.tasks.sweep import is_finished
 
 Result = dict[str, Any]
@@ -69,7 +70,7 @@ class Job:
 def task_grid(plan: Plan, task: str, variant: str, **fixed: Any) -> tuple[tuple[Job, ...], ...]:
     """The points of a task for one figure: places of the grid, each with all its seeds. One place
     at the preset, changed by `fixed`; or at paper scale the grid of Table 8."""
-    grid = TABLE_8[task] if plan.scale == "paper" and plan.search else {}
+    grid = TABLE_8.get(task, {}) if plan.scale == "paper" and plan.search else {}
     free = {key: values for key, values in grid.items() if key not in fixed}
     return tuple(
         task_point(plan, task, variant, **fixed, **dict(zip(free, values, strict=True)))

@@ -9,7 +9,7 @@ from mixit_titan.reproduction.figures import draw_bars, draw_lines
 from mixit_titan.reproduction.jobs import Plan, task_grid, task_point
 from mixit_titan.reproduction.paper import TABLE_3, TABLE_4, TABLE_5, TABLE_6
 from mixit_titan.reproduction.units import BITS, COUNT, PERCENT
-from mixit_titan.tasks.settings import preset_run
+from mixit_titan.tasks.options import preset_run
 
 _TASKS = {
     "addition": "addition",

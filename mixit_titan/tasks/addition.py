@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.tasks.examples import IGNORE, Examples, Stream, drawn_split
+from mixit_titan.tasks.examples import Examples
+from mixit_titan.tasks.task import Task
 
 PLUS, EQUALS, ANSWER, STOP = 10, 11, 12, 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class Addition:
+class Addition(Task):
     digits: int = 10
     """Digits of each of the two numbers."""
     labels: Literal["answer", "official"] = "answer"
@@ -43,9 +45,6 @@ class Addition:
     def positions(self) -> int:
         return 3 * self.digits + 3
 
-    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        return drawn_split(self.draw, seed=seed, train=train, test=test)
-
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
         low, high = 10 ** (self.digits - 1), 10**self.digits
         a_N, b_N = rng.integers(low, high, (2, count))
@@ -57,8 +56,13 @@ class Addition:
         asked = np.arange(self.positions) - (2 * self.digits + 1)  # 0 at `=`, which asks digit 0
         first = 1 if self.labels == "official" else 0
         last = self.digits + (1 if self.labels == "official" else 0)
-        labels = np.where((asked >= first) & (asked <= last), row[:, 1:], IGNORE)
+        labels = np.where((asked >= first) & (asked <= last), row[:, 1:], IGNORE_INDEX)
         return Examples(row[:, :-1], labels, {"digit": asked[None]})
+
+    def token_name(self, token: int) -> str:
+        if token < ANSWER:
+            return {PLUS: "+", EQUALS: "="}.get(token, str(token))
+        return "stop" if token == STOP else f"{token - ANSWER}'"
 
     def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
         d = self.digits

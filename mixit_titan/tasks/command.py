@@ -13,10 +13,11 @@ from rich.console import Console
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.examples import Listed, Stream
-from mixit_titan.tasks.loop import train
+from mixit_titan.tasks.loop import extra_figures, train
+from mixit_titan.tasks.options import parse, preset_run, word_after
 from mixit_titan.tasks.presets import PRESETS
 from mixit_titan.tasks.progress import Reporter
-from mixit_titan.tasks.settings import Run, T, parse, preset_run, word_after
+from mixit_titan.tasks.settings import Run, T
 from mixit_titan.tasks.task import TASKS, task_class
 
 USAGE = f"""usage: mixit-titan task NAME [--variant V] [--preset cpu|paper] [options]
@@ -26,7 +27,8 @@ Train and test a variant on one small task, on a GPU or none.
 Example: mixit-titan task retrieval --variant frozen_qk --out runs/retrieval
 Example: mixit-titan task addition --show 3
 
-NAME is one of {", ".join(TASKS)}.
+NAME is one of {", ".join(TASKS)};
+or MODULE:CLASS, a task of your own (docs/tasks.md, Adding a task).
 Each task shows its options and defaults: mixit-titan task retrieval --help"""
 
 
@@ -72,7 +74,7 @@ def run_task(
     run: Run, out: Path | None, *, device: str, wandb: bool, quiet: bool
 ) -> dict[str, Any]:
     described = run.described()
-    name = f"{described['task']}_{described['variant']}"
+    name = f"{run.task_name.replace(':', '-')}_{run.settings.variant}"  # no colons in paths
     folder = out or Path("runs/tasks") / f"{name}_{run.hash}"
     console = Console(stderr=True, quiet=quiet)
     reporter = Reporter(
@@ -126,8 +128,8 @@ def _text(result: dict[str, Any]) -> str:
         f"  {result['trainable_params']:,} of {result['params']:,} parameters trained, "
         f"{result['steps']:,} steps, {result['seconds']:,.0f} s",
     ]
-    if "bits_per_parameter" in result:
-        lines.append(f"  {result['bits_per_parameter']:.3f} bits per trained parameter")
+    for name, value in extra_figures(result).items():
+        lines.append(f"  {value:.3f} {name.replace('_', ' ')}")
     for name, values in result["slices"].items():
         by = "  ".join(f"{value}: {accuracy:.1%}" for value, accuracy in values.items())
         lines.append(f"  by {name}: {by}")

@@ -11,16 +11,18 @@ it is balanced no more. The model gets a start token, the parentheses, and a tok
 from dataclasses import dataclass
 
 import numpy as np
+from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.tasks.examples import IGNORE, Examples, Stream, drawn_split
+from mixit_titan.tasks.examples import Examples
+from mixit_titan.tasks.task import Task
 
 OPEN, CLOSE, START, ASK, NO, YES = range(6)
 _SWAPS = 8  # tries to unbalance a sequence by a swap, before a flip does it for sure
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dyck:
+class Dyck(Task):
     length: int = 40
     """Parentheses in a sequence."""
 
@@ -39,9 +41,6 @@ class Dyck:
     def positions(self) -> int:
         return self.length + 2
 
-    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        return drawn_split(self.draw, seed=seed, train=train, test=test)
-
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
         steps_NL = _balanced(rng, count, self.length)
         miss_N = rng.random(count) < 0.5
@@ -49,14 +48,17 @@ class Dyck:
         tokens = np.empty((count, self.positions), dtype=np.int32)
         tokens[:, 0], tokens[:, -1] = START, ASK
         tokens[:, 1:-1] = np.where(steps_NL > 0, OPEN, CLOSE)
-        labels = np.full(tokens.shape, IGNORE, dtype=np.int32)
+        labels = np.full(tokens.shape, IGNORE_INDEX, dtype=np.int32)
         labels[:, -1] = np.where(miss_N, NO, YES)
         depth_N = np.cumsum(steps_NL, axis=1).max(1, initial=0)
         return Examples(tokens, labels, {"depth": depth_N[:, None]})
 
+    def token_name(self, token: int) -> str:
+        return ["(", ")", "start", "?", "no", "yes"][token]
+
     def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
-        sequence = "".join("()"[token] for token in tokens_L[1:-1])
-        return sequence, "yes" if labels_L[-1] == YES else "no"
+        sequence = "".join(map(self.token_name, tokens_L[1:-1]))
+        return sequence, self.token_name(labels_L[-1])
 
 
 def _balanced(rng: np.random.Generator, count: int, length: int) -> np.ndarray:

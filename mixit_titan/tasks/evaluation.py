@@ -9,8 +9,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torchtitan.components.loss import IGNORE_INDEX
 
-from mixit_titan.tasks.examples import IGNORE, Examples
+from mixit_titan.tasks.examples import Examples
 
 _BATCH = 500  # test examples at a time
 
@@ -30,6 +31,10 @@ class Batch:
             self.labels.to(device, non_blocking=True),
             targets,
         )
+
+    def pin_memory(self) -> "Batch":
+        targets = None if self.targets is None else self.targets.pin_memory()
+        return Batch(self.tokens.pin_memory(), self.labels.pin_memory(), targets)
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ def loss_of(logits_BLV: torch.Tensor, batch: Batch, *, reduction: str = "mean") 
         return F.cross_entropy(
             logits_BLV.flatten(0, 1).float(),
             batch.labels.flatten(),
-            ignore_index=IGNORE,
+            ignore_index=IGNORE_INDEX,
             reduction=reduction,
         )
     logs = torch.log_softmax(logits_BLV.float(), -1)
@@ -81,7 +86,7 @@ def evaluate(
         loss += loss_of(logits_BLV, batch, reduction="sum").item()
         right.append((logits_BLV.argmax(-1) == batch.labels).cpu().numpy())
     model.train()
-    right, asked = np.concatenate(right), examples.labels != IGNORE
+    right, asked = np.concatenate(right), examples.labels != IGNORE_INDEX
     return Score(
         loss=loss / int(asked.sum()),
         accuracy=float(right[asked].mean()),

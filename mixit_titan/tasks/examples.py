@@ -15,12 +15,11 @@ from typing import Literal, Protocol
 import numpy as np
 
 from mixit_titan.errors import ConfigError
-
-IGNORE = -100
-"""The label where nothing is asked."""
+from mixit_titan.hashing import mix_bits
 
 Split = Literal["train", "test"]
-_TEST_ONE_IN = 8
+TEST_ONE_IN = 8
+"""Where a hash decides, this share of all examples is for testing."""
 _IN_VAIN = 10_000  # draws without one example of a split, after which there is none
 
 
@@ -29,8 +28,8 @@ class Examples:
     tokens: np.ndarray
     """(N, L): what the model gets."""
     labels: np.ndarray
-    """(N, L): what it must say at each position, IGNORE where nothing is asked. (N, 1) where the
-    answer is about the whole sequence."""
+    """(N, L): what it must say at each position, IGNORE_INDEX (-100, of torchtitan) where nothing
+    is asked. (N, 1) where the answer is about the whole sequence."""
     slices: dict[str, np.ndarray] = field(default_factory=dict)
     """Name -> whole numbers that broadcast to the labels: accuracy is also reported for each."""
     targets: np.ndarray | None = None
@@ -129,17 +128,14 @@ def draw_distinct(draw: Draw, rng: np.random.Generator, count: int, split: Split
 
 def belongs_to_test(examples: Examples) -> np.ndarray:
     """True for one example in eight, by its tokens alone."""
-    return row_hashes(examples) % _TEST_ONE_IN == 0
+    return row_hashes(examples) % TEST_ONE_IN == 0
 
 
 def row_hashes(examples: Examples) -> np.ndarray:
     """64 bits per row of tokens."""
     tokens = examples.tokens.astype(np.uint64)
-    mixed = tokens @ _multipliers(tokens.shape[1])
-    # The end of splitmix64: a sum of products alone has weak low bits.
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    # A sum of products alone has weak low bits.
+    return mix_bits(tokens @ _multipliers(tokens.shape[1]))
 
 
 def concatenate(parts: list[Examples]) -> Examples:

@@ -11,15 +11,18 @@ The model gets a token for k, then the letters, no letter twice in a row.
 """
 
 from dataclasses import dataclass
+from string import ascii_lowercase
 
 import numpy as np
+from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.tasks.examples import IGNORE, Examples, Stream, drawn_split
+from mixit_titan.tasks.examples import Examples
+from mixit_titan.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hop:
+class Hop(Task):
     hops: int = 16
     """k is uniform in 0..hops."""
     length: int = 100
@@ -49,9 +52,6 @@ class Hop:
     def positions(self) -> int:
         return self.length + 1
 
-    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        return drawn_split(self.draw, seed=seed, train=train, test=test)
-
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
         k_N = rng.integers(0, self.hops + 1, count)
         turns_LN = rng.integers(1, self.letters, (self.length, count), dtype=np.int16)
@@ -62,7 +62,7 @@ class Hop:
         ends_LN = self._hop(tokens_LN[1:], k_N)
         # An index below `count` is place 0, the token for k: such a hop found nothing.
         labels_LN = np.where(ends_LN >= count, tokens_LN.take(ends_LN), self.blank)
-        labels_LN[0] = IGNORE
+        labels_LN[0] = IGNORE_INDEX
         return Examples(tokens_LN.T, labels_LN.T, {"k": k_N[:, None]})
 
     def _hop(self, letters_LN: np.ndarray, k_N: np.ndarray) -> np.ndarray:
@@ -90,8 +90,11 @@ class Hop:
             target[2:] += here[1:] * (last + (last > 0))
         return target.astype(np.int64) * count + np.arange(count)
 
+    def token_name(self, token: int) -> str:
+        if token <= self.blank:
+            return "_" if token == self.blank else ascii_lowercase[token]
+        return f"k={token - self.letters - 1}"
+
     def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
-        k, alphabet = tokens_L[0] - self.letters - 1, "abcdefghijklmnopqrstuvwxyz"
-        alphabet = alphabet[: self.letters] + "_"
-        answer = "".join(alphabet[label] for label in labels_L[1:])
-        return f"{k} {''.join(alphabet[token] for token in tokens_L[1:])}", answer
+        letters, answer = ("".join(map(self.token_name, row[1:])) for row in (tokens_L, labels_L))
+        return f"{tokens_L[0] - self.letters - 1} {letters}", answer

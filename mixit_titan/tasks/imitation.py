@@ -19,14 +19,15 @@ from mixit_titan.model.build import llama_config
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.tasks.examples import Examples, Stream, drawn_split
+from mixit_titan.tasks.examples import Examples
+from mixit_titan.tasks.task import Task
 
 # Large enough weights that the target's distribution depends on its input, not only on its head.
 _TARGET_GAIN = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imitation:
+class Imitation(Task):
     target_width: int = 32
     """Width of the random transformer to imitate: a multiple of its 4 heads, each of even width."""
     target_layers: int = 3
@@ -54,18 +55,12 @@ class Imitation:
     def positions(self) -> int:
         return self.length
 
-    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        return drawn_split(self.draw, seed=seed, train=train, test=test)
-
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
         tokens = rng.integers(0, self.vocab, (count, self.length), dtype=np.int32)
         with torch.no_grad():
             logits = self._target(torch.from_numpy(tokens).long())
             targets = torch.log_softmax(logits.float(), -1).numpy()
         return Examples(tokens, targets.argmax(-1).astype(np.int32), targets=targets)
-
-    def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
-        return " ".join(map(str, tokens_L)), " ".join(map(str, labels_L))
 
     @functools.cached_property
     def _target(self) -> MixitLlama:

@@ -8,6 +8,7 @@ weights come out bit for bit as if it had never stopped.
 import json
 import math
 import time
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,16 @@ from mixit_titan.files import make_folder, replace_file, write_json, write_text
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.checkpoint import FILE, check_same_run, load_state, save_state
 from mixit_titan.tasks.evaluation import Batch, Score, evaluate, loss_of
-from mixit_titan.tasks.memorization import Memorization
 from mixit_titan.tasks.models import build_model, count, trained_parameters
-from mixit_titan.tasks.prefetch import Ahead
+from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Run, Settings
-from mixit_titan.tasks.task import task_name
 
 _LOG_EVERY = 50
+_COMMON = {
+    *("task", "variant", "loss", "accuracy", "exact", "slices", "trainable_params", "params"),
+    *("steps", "seconds", "seconds_waited_for_data", "device", "settings"),
+}
 
 
 def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -> dict[str, Any]:
@@ -57,6 +60,11 @@ def read_result(folder: Path) -> dict[str, Any] | None:
         raise ConfigError(f"{path} is not JSON: remove it to run again") from None
 
 
+def extra_figures(result: dict[str, Any]) -> dict[str, float]:
+    """What the task itself has added to a result (Task.figures)."""
+    return {key: value for key, value in result.items() if key not in _COMMON}
+
+
 def learning_rate(settings: Settings, step: int) -> float:
     """At step 0, 1, ...: up in a line for `warmup` steps, then down to 0 at the last."""
     warmup = min(settings.warmup, settings.steps)
@@ -77,7 +85,7 @@ class Loop:
         )
         if not self.test:
             raise ConfigError(
-                f"{task_name(run.task)} has no example to test on: it takes more of them, one in "
+                f"{run.task_name} has no example to test on: it takes more of them, one in "
                 "eight is for testing"
             )
         self.model = build_model(run).to(device)
@@ -101,10 +109,8 @@ class Loop:
     def run_steps(self) -> Score:
         """Steps until the last one, or until the target accuracy; returns the last evaluation."""
         steps, size = range(self.step, self.settings.steps), self.settings.batch
-        ahead = Ahead(self.stream, steps, size, pin=self.device.type == "cuda")
-        score = None
-        try:
-            batches = iter(ahead)
+        pin, score = self.device.type == "cuda", None
+        with closing(prefetched(self.stream, steps, size, pin=pin)) as batches:
             while self.step < self.settings.steps and not self.reached:
                 asked = time.perf_counter()
                 batch = next(batches)
@@ -113,8 +119,6 @@ class Loop:
                 if self.step % self.settings.eval_every == 0 or self.step == self.settings.steps:
                     score = self._evaluate()
                     self._save()
-        finally:
-            ahead.close()
         return score or self._evaluate()
 
     def _train_step(self, batch: Batch) -> None:
@@ -162,7 +166,7 @@ class Loop:
     def result(self, score: Score) -> dict[str, Any]:
         trainable = count(trained_parameters(self.model))
         result = {
-            "task": task_name(self.run.task),
+            "task": self.run.task_name,
             "variant": self.settings.variant,
             **asdict(score),
             "trainable_params": trainable,
@@ -173,9 +177,9 @@ class Loop:
             "device": str(self.device),
             "settings": self.run.described(),
         }
-        if isinstance(self.run.task, Memorization):
-            result["bits_per_parameter"] = self.run.task.bits(score.accuracy) / trainable
-        return result
+        figures = self.run.task.figures(score, trainable)
+        assert result.keys() == _COMMON and not figures.keys() & _COMMON
+        return result | figures
 
 
 def _adamw(model: nn.Module, settings: Settings) -> torch.optim.AdamW:

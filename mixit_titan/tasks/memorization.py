@@ -11,13 +11,16 @@ must say the value at the second. The tables are a function of the seed.
 from dataclasses import dataclass
 
 import numpy as np
+from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.tasks.examples import IGNORE, Examples, Listed, Stream
+from mixit_titan.tasks.evaluation import Score
+from mixit_titan.tasks.examples import Examples, Listed, Stream
+from mixit_titan.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memorization:
+class Memorization(Task):
     keys: int = 512
     """Each of the two keys of a pair is one of so many."""
     values: int = 512
@@ -57,12 +60,13 @@ class Memorization:
     def examples(self, seed: int) -> Examples:
         pairs = np.stack(np.divmod(np.arange(self.keys**2), self.keys), 1)
         values = np.random.default_rng([seed, 1]).integers(0, self.values, len(pairs))
-        labels = np.stack([np.full(len(pairs), IGNORE), values], 1)
+        labels = np.stack([np.full(len(pairs), IGNORE_INDEX), values], 1)
         return Examples(np.add(pairs, [0, self.keys]).astype(np.int32), labels)
 
-    def bits(self, accuracy: float) -> float:
+    def figures(self, score: Score, trained_parameters: int) -> dict[str, float]:
         """What the remembered values are worth: log2(values) bits each."""
-        return float(np.log2(self.values) * self.keys**2 * accuracy)
+        bits = float(np.log2(self.values) * self.keys**2 * score.accuracy)
+        return {"bits_per_parameter": bits / trained_parameters}
 
     def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
         return f"{tokens_L[0]} {tokens_L[1] - self.keys}", str(labels_L[1])

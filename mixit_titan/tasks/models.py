@@ -15,17 +15,18 @@ from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import find_variant
 from mixit_titan.tasks.baselines import BASELINES, Lstm, linear_transformer
 from mixit_titan.tasks.settings import Run, Settings
-from mixit_titan.tasks.yelp import PADDING, Yelp
 
 DEFAULT_RECIPE = "official"
 """What the published tables came from."""
 
 
 class PooledClassifier(nn.Module):
-    """A linear head on the mean of the last hidden states, one answer per sequence."""
+    """A linear head on the mean of the last hidden states, one answer per sequence. Positions that
+    hold the token `padding` are left out."""
 
-    def __init__(self, body: nn.Module, width: int, classes: int) -> None:
+    def __init__(self, body: nn.Module, width: int, classes: int, padding: int | None) -> None:
         super().__init__()
+        self.padding = padding
         body.lm_head = None
         self.body = body
         self.classifier = nn.Linear(width, classes)
@@ -33,8 +34,10 @@ class PooledClassifier(nn.Module):
         nn.init.zeros_(self.classifier.bias)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        word_BL1 = (tokens != PADDING).unsqueeze(-1)
         h_BLD = self.body(tokens)
+        if self.padding is None:
+            return self.classifier(h_BLD.mean(1, keepdim=True))
+        word_BL1 = (tokens != self.padding).unsqueeze(-1)
         mean_B1D = (h_BLD * word_BL1).sum(1, keepdim=True) / word_BL1.sum(1, keepdim=True).clamp(1)
         return self.classifier(mean_B1D)
 
@@ -69,9 +72,10 @@ def build_model(run: Run) -> nn.Module:
     else:
         build = {"lstm": Lstm, "linear": linear_transformer}[run.settings.variant]
         model = build(_shape(run, scaled=False), run.settings.seed)
-    if isinstance(run.task, Yelp):
-        return PooledClassifier(model, run.settings.width, run.task.classes)
-    return model
+    classes = run.task.classes
+    if classes is None:
+        return model
+    return PooledClassifier(model, run.settings.width, classes, run.task.padding)
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:

@@ -10,13 +10,15 @@ random order: the first `--train` of them are trained, the rest are tested.
 from dataclasses import dataclass
 
 import numpy as np
+from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.tasks.examples import IGNORE, Examples, Listed, Stream
+from mixit_titan.tasks.examples import Examples, Listed, Stream
+from mixit_titan.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Modular:
+class Modular(Task):
     modulus: int = 599
 
     def check(self) -> None:
@@ -46,7 +48,7 @@ class Modular:
         return Listed(self.examples(pairs_NL[:train]), seed), self.examples(rest)
 
     def examples(self, pairs_NL: np.ndarray) -> Examples:
-        labels = np.full(pairs_NL.shape, IGNORE, dtype=np.int32)
+        labels = np.full(pairs_NL.shape, IGNORE_INDEX, dtype=np.int32)
         labels[:, 1] = pairs_NL.sum(1) % self.modulus
         return Examples(pairs_NL.astype(np.int32), labels)
 

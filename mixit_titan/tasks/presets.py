@@ -1,6 +1,7 @@
 """Settings by task: `paper` is Table 9 and appendix C, `cpu` fits minutes on two cores.
 
-What a preset does not name has the default of the task (the paper's difficulty) or of Settings.
+What a preset does not name, a whole task perhaps, has the default of the task (the paper's
+difficulty) or of Settings.
 """
 
 from typing import Any
@@ -70,7 +71,8 @@ _CPU_OWN: dict[str, dict[str, dict[str, Any]]] = {
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {
-        task: dict(zip(_COLUMNS, row, strict=True)) | _CPU_MORE[task] for task, row in _CPU.items()
+        task: dict(zip(_COLUMNS, row, strict=True)) | _CPU_MORE.get(task, {})
+        for task, row in _CPU.items()
     },
     "paper": {
         task: dict(zip(_COLUMNS, row, strict=True)) | _PAPER_COMMON for task, row in _PAPER.items()
@@ -81,7 +83,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 def preset_values(preset: str, task: str, variant: str) -> dict[str, Any]:
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
-    values = PRESETS[preset][task] | {"variant": variant}
+    values = PRESETS[preset].get(task, {}) | {"variant": variant}
     if preset == "cpu":
         values |= _CPU_OWN.get(task, {}).get(variant, {})
     return values

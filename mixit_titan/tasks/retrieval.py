@@ -11,13 +11,15 @@ question, with a token beyond the vocabulary.
 from dataclasses import dataclass
 
 import numpy as np
+from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.tasks.examples import IGNORE, Examples, Stream, drawn_split
+from mixit_titan.tasks.examples import Examples
+from mixit_titan.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retrieval:
+class Retrieval(Task):
     pairs: int = 30
     """The most pairs in a sequence."""
     vocab: int = 256
@@ -53,9 +55,6 @@ class Retrieval:
     def positions(self) -> int:
         return 2 * self.pairs + 1
 
-    def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        return drawn_split(self.draw, seed=seed, train=train, test=test)
-
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
         m_N = rng.integers(1, self.pairs + 1, count)
         keys_PN = self._distinct_keys(rng, count)
@@ -67,7 +66,7 @@ class Retrieval:
         padding = self.vocab
         tokens_LN[np.arange(self.positions)[:, None] > 2 * m_N] = padding
         tokens_LN[2 * m_N, every] = keys_PN[asked_N, every]
-        labels_LN = np.full((self.positions, count), IGNORE, dtype=np.int32)
+        labels_LN = np.full((self.positions, count), IGNORE_INDEX, dtype=np.int32)
         labels_LN[2 * m_N, every] = values_PN[asked_N, every]
         return Examples(tokens_LN.T, labels_LN.T, {"pairs": m_N[:, None]})
 
@@ -88,4 +87,4 @@ class Retrieval:
 
     def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
         question = " ".join(str(token) for token in tokens_L if token < self.vocab)
-        return question, str(labels_L[labels_L != IGNORE][0])
+        return question, str(labels_L[labels_L != IGNORE_INDEX][0])

@@ -1,12 +1,12 @@
 """Reviews with a label each: from a CSV file, or the Yelp polarity set from the hub."""
 
 import csv
-import hashlib
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.hashing import text_hash
+from mixit_titan.tasks.examples import TEST_ONE_IN
 
 HUB_SET = "fancyzhx/yelp_polarity"
-_TEST_ONE_IN = 8
 
 Reviews = list[tuple[str, str]]
 """Label and text."""
@@ -38,8 +38,8 @@ def split_by_text(reviews: Reviews) -> tuple[Reviews, Reviews]:
     """One review in eight is for testing, by a hash of its text: no text is on both sides."""
     sides: tuple[Reviews, Reviews] = ([], [])
     for label, text in reviews:
-        digest = hashlib.sha256(text.encode()).digest()
-        sides[digest[0] % _TEST_ONE_IN == 0].append((label, text))
+        first_byte = text_hash(text.encode()) >> 56
+        sides[first_byte % TEST_ONE_IN == 0].append((label, text))
     return sides
 
 

@@ -1,12 +1,8 @@
-"""All that a run of a task is made of: the task with its difficulty, the model, the training.
-
-A preset gives the values, the command line changes them.
-"""
+"""All that a run of a task is made of: the task with its difficulty, the model, the training."""
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -16,9 +12,7 @@ from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.variants import VARIANTS, find_variant
 from mixit_titan.tasks.baselines import BASELINES
-from mixit_titan.tasks.presets import preset_values
-from mixit_titan.tasks.task import Task, task_class, task_name
-from mixit_titan.tasks.yelp import Yelp
+from mixit_titan.tasks.task import Task, task_name
 
 T = TypeVar("T", bound=Task)
 
@@ -72,10 +66,10 @@ class Settings:
     def check(self) -> None:
         for key in ("lr", "batch", "steps", "eval_every", "clip", "embedding_std", "init_std"):
             if getattr(self, key) is not None and getattr(self, key) <= 0:
-                raise ConfigError(f"--{_flag(key)} is {getattr(self, key)}: it must be above 0")
+                raise ConfigError(f"{flag(key)} is {getattr(self, key)}: it must be above 0")
         for key in ("warmup", "weight_decay", "train", "test", "seed"):
             if getattr(self, key) < 0:
-                raise ConfigError(f"--{_flag(key)} is {getattr(self, key)}: it must not be below 0")
+                raise ConfigError(f"{flag(key)} is {getattr(self, key)}: it must not be below 0")
         if self.variant not in (*VARIANTS, *BASELINES):
             raise unknown("variant", self.variant, [*VARIANTS, *BASELINES])
         self._check_knobs()
@@ -107,16 +101,20 @@ class Run(Generic[T]):
         """Refuse what cannot be, in one sentence; tyro, which makes the parts, would print more."""
         self.task.check()
         self.settings.check()
-        if not self.settings.causal and not isinstance(self.task, Yelp):
+        if not self.settings.causal and not self.task.may_look_ahead:
             raise ConfigError(
-                f"--no-causal: {task_name(self.task)} asks within the sequence, and a matrix that "
-                "looks ahead would see the answers; it is for yelp"
+                f"--no-causal: {self.task_name} asks within the sequence, and a matrix that looks "
+                "ahead would see the answers; it is for tasks such as yelp"
             )
+
+    @property
+    def task_name(self) -> str:
+        return task_name(type(self.task))
 
     def described(self) -> dict[str, Any]:
         """A flat description, ready for JSON."""
         return {
-            "task": task_name(self.task),
+            "task": self.task_name,
             **dataclasses.asdict(self.task),
             **dataclasses.asdict(self.settings),
         }
@@ -127,51 +125,6 @@ class Run(Generic[T]):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def preset_run(name: str, preset: str, words: list[str]) -> Run:
-    """A preset of a task, for the variant that `words` names."""
-    cls = task_class(name)
-    keys = field_names(cls)
-    values = preset_values(preset, name, word_after("--variant", words) or Settings.variant)
-    return Run(
-        task=cls(**{key: value for key, value in values.items() if key in keys}),
-        settings=Settings(**{key: value for key, value in values.items() if key not in keys}),
-    )
-
-
-def parse(form: Any, default: Any, name: str, words: list[str]) -> Any:
-    """`default` changed by `--key value` words; `form` is its type, with the task's class in it."""
-    prog = f"mixit-titan task {name}"
-    parsed, rest = tyro.cli(form, prog=prog, args=words, default=default, return_unknown_args=True)
-    if rest:
-        raise unknown(f"option of {name}", rest[0].partition("=")[0], _flags(default))
-    return parsed
-
-
-def _flags(default: Any) -> Iterator[str]:
-    """All options of a form, of which `default` has the values."""
-    for key in field_names(type(default)):
-        value = getattr(default, key)
-        if dataclasses.is_dataclass(value):
-            yield from _flags(value)
-        else:
-            yield f"--{_flag(key)}"
-            if value is True:
-                yield f"--no-{_flag(key)}"
-
-
-def field_names(cls: type) -> list[str]:
-    return [f.name for f in dataclasses.fields(cls)]
-
-
-def word_after(flag: str, words: list[str]) -> str | None:
-    """The value of a flag that decides about the meaning of the others."""
-    for place, word in enumerate(words):
-        if word == flag and place + 1 < len(words):
-            return words[place + 1]
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-    return None
-
-
-def _flag(key: str) -> str:
-    return key.replace("_", "-")
+def flag(key: str) -> str:
+    """The option that sets a field."""
+    return f"--{key.replace('_', '-')}"

@@ -24,9 +24,10 @@ from mixit_titan.model.variants import VARIANTS
 from mixit_titan.signals import terminated_as_interrupted
 from mixit_titan.tasks.checkpoint import read_state
 from mixit_titan.tasks.command import run_task
-from mixit_titan.tasks.loop import read_result
+from mixit_titan.tasks.loop import extra_figures, read_result
 from mixit_titan.tasks.models import model_config
-from mixit_titan.tasks.settings import Run, parse, preset_run
+from mixit_titan.tasks.options import parse, preset_run
+from mixit_titan.tasks.settings import Run
 from mixit_titan.tasks.sweep_report import write_report
 from mixit_titan.tasks.task import task_class
 
@@ -187,13 +188,14 @@ def is_finished(folder: Path) -> bool:
 
 def _row(point: Point, args: SweepArguments) -> dict[str, Any]:
     result = read_result(point.folder(args.out))
-    keys = ("accuracy", "exact", "loss", "bits_per_parameter", "trainable_params", "steps")
+    keys = ("accuracy", "exact", "loss", "trainable_params", "steps", "seconds")
     return {
         "folder": point.run.hash,
         "variant": result["variant"],
         "seed": result["settings"]["seed"],
         "axes": point.axes,
-        **{key: result[key] for key in (*keys, "seconds") if key in result},
+        **{key: result[key] for key in keys},
+        **extra_figures(result),
     }
 
 

@@ -11,6 +11,10 @@ from mixit_titan.plotting import COLORS, save_figure
 from mixit_titan.tables import markdown_table, screen_table
 
 Row = dict[str, Any]
+_COMMON = {
+    *("folder", "variant", "seed", "seeds", "axes", "accuracy", "exact", "loss"),
+    *("trainable_params", "steps", "seconds"),
+}
 
 
 def write_report(task: str, axes: list[str], rows: list[Row], out: Path, console: Console) -> None:
@@ -41,12 +45,16 @@ def _groups(rows: list[Row]) -> list[Row]:
             "trainable_params": same[0]["trainable_params"],
             **{
                 key: _spread([row[key] for row in same])
-                for key in ("accuracy", "exact", "loss", "bits_per_parameter", "seconds")
-                if key in same[0]
+                for key in ("accuracy", "exact", "loss", "seconds", *_extra(same[0]))
             },
         }
         for same in places.values()
     ]
+
+
+def _extra(row: Row) -> list[str]:
+    """The figures that only this task has."""
+    return [key for key in row if key not in _COMMON]
 
 
 def _spread(values: list[float]) -> dict[str, float]:
@@ -71,9 +79,9 @@ def _best(groups: list[Row]) -> dict[str, dict[str, str]]:
 def _cells(
     axes: list[str], groups: list[Row], best: dict[str, dict[str, str]]
 ) -> tuple[list[str], list[list[str]]]:
-    bits = "bits_per_parameter" in groups[0]
+    extra = _extra(groups[0])
     header = ["variant", *axes, "accuracy", "exact", "seeds", "trained", "seconds"]
-    header += ["bits/parameter"] if bits else []
+    header += [key.replace("_per_", "/").replace("_", " ") for key in extra]
     body = []
     for group in groups:
         star = " *" if best[group["variant"]] == group["axes"] else ""
@@ -81,9 +89,7 @@ def _cells(
         cells += [_percent(group["accuracy"]) + star, _percent(group["exact"])]
         cells += [str(group["seeds"]), f"{group['trainable_params']:,}"]
         cells.append(f"{group['seconds']['mean']:,.0f}")
-        if bits:
-            spread = group["bits_per_parameter"]
-            cells.append(f"{spread['mean']:.3f} ± {spread['std']:.3f}")
+        cells += [f"{group[key]['mean']:.3f} ± {group[key]['std']:.3f}" for key in extra]
         body.append(cells)
     return header, body
 

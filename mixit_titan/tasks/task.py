@@ -1,64 +1,155 @@
-"""What a task is, and the tasks by name."""
+"""What a task is, and the tasks by name. docs/tasks.md shows a complete one."""
 
-from typing import Protocol
+import dataclasses
+import importlib
+import operator
+import os
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
+from torchtitan.components.loss import IGNORE_INDEX
 
-from mixit_titan.errors import unknown
-from mixit_titan.tasks.addition import Addition
-from mixit_titan.tasks.dyck import Dyck
-from mixit_titan.tasks.examples import Examples, Stream
-from mixit_titan.tasks.hop import Hop
-from mixit_titan.tasks.imitation import Imitation
-from mixit_titan.tasks.memorization import Memorization
-from mixit_titan.tasks.modular import Modular
-from mixit_titan.tasks.retrieval import Retrieval
-from mixit_titan.tasks.yelp import Yelp
+from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.tasks.evaluation import Score
+from mixit_titan.tasks.examples import Examples, Stream, drawn_split
 
 
-class Task(Protocol):
-    """A frozen dataclass whose fields are the knobs of its difficulty."""
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """All that the rest needs to know of a task.
 
-    def check(self) -> None:
-        """Refuse an impossible difficulty in one sentence."""
-        ...
+    A task is a frozen dataclass whose fields set its difficulty; each is an option of the command
+    line, so each has a default. Most tasks need `token_count`, `positions` and `draw`.
+    """
+
+    def check(self) -> None:  # noqa: B027, it may stay empty
+        """Refuse an impossible difficulty with a ConfigError of one sentence."""
 
     @property
+    @abstractmethod
     def token_count(self) -> int:
-        """Different tokens that the model sees and says."""
-        ...
+        """The size of the vocabulary, of questions and of answers."""
 
     @property
+    @abstractmethod
     def positions(self) -> int:
-        """The longest sequence."""
-        ...
+        """The length of the longest sequence."""
+
+    def draw(self, rng: np.random.Generator, count: int) -> Examples:
+        """`count` random examples, a function of `rng` alone. For `split`."""
+        raise NotImplementedError
 
     def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        """Training batches and the test set."""
-        ...
+        """Training batches and the test set, which have no example in common. Drawn examples are
+        split by a hash of their tokens; a task that lists its examples has a split of its own."""
+        return drawn_split(self.draw, seed=seed, train=train, test=test)
+
+    def token_name(self, token: int) -> str:
+        """A token as a person would write it."""
+        return str(token)
 
     def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
-        """Question and answer of one example, as a person would write them."""
-        ...
+        """Question and answer of one example as a person would write them, for `--show`."""
+        name = str if self.classes is not None else self.token_name
+        asked = labels_L[labels_L != IGNORE_INDEX]
+        return " ".join(map(self.token_name, tokens_L)), " ".join(map(name, asked))
+
+    @property
+    def classes(self) -> int | None:
+        """None where answers are tokens at some of the positions. Else there is one answer about
+        the sequence as a whole, out of so many classes, from a head on the mean of its states."""
+        return None
+
+    @property
+    def padding(self) -> int | None:
+        """The token that fills up short sequences, if there is one: it has no part in that mean."""
+        return None
+
+    @property
+    def may_look_ahead(self) -> bool:
+        """Whether `--no-causal` is allowed, because no answer is to be read at later positions."""
+        return False
+
+    def figures(self, score: Score, trained_parameters: int) -> dict[str, float]:
+        """Figures of this task's own for its result, by name: the same names for every run."""
+        return {}
 
 
-TASKS: dict[str, type[Task]] = {
-    "addition": Addition,
-    "retrieval": Retrieval,
-    "hop": Hop,
-    "modular": Modular,
-    "dyck": Dyck,
-    "memorization": Memorization,
-    "yelp": Yelp,
-    "imitation": Imitation,
+TASKS: dict[str, str] = {
+    "addition": "mixit_titan.tasks.addition:Addition",
+    "retrieval": "mixit_titan.tasks.retrieval:Retrieval",
+    "hop": "mixit_titan.tasks.hop:Hop",
+    "modular": "mixit_titan.tasks.modular:Modular",
+    "dyck": "mixit_titan.tasks.dyck:Dyck",
+    "memorization": "mixit_titan.tasks.memorization:Memorization",
+    "yelp": "mixit_titan.tasks.yelp:Yelp",
+    "imitation": "mixit_titan.tasks.imitation:Imitation",
 }
+"""Name -> import path. A task from elsewhere has its import path for a name."""
 
 
 def task_class(name: str) -> type[Task]:
-    if name not in TASKS:
-        raise unknown("task", name, TASKS)
-    return TASKS[name]
+    """The task of a name or of an import path, MODULE:CLASS. That module's code is run: `name` must
+    come from the user, never from a file."""
+    if name not in TASKS and ":" not in name:
+        raise unknown("task", name, [*TASKS, "MODULE:CLASS"])
+    cls = _imported(TASKS.get(name, name))
+    problem = _problem(cls)
+    if problem:
+        raise ConfigError(f"{name} cannot be a task: {problem} (docs/tasks.md, Adding a task)")
+    return cls
 
 
-def task_name(task: Task) -> str:
-    return next(name for name, cls in TASKS.items() if isinstance(task, cls))
+def task_name(cls: type[Task]) -> str:
+    path = f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name, known in TASKS.items() if known == path), path)
+
+
+def _imported(path: str) -> object:
+    module, _, name = path.partition(":")
+    if not all(part.isidentifier() for part in f"{module}.{name}".split(".")):
+        raise ConfigError(
+            f"{path!r} is not an import path: write MODULE:CLASS, as in my_tasks:Copy"
+        )
+    if os.getcwd() not in sys.path:  # as for `python -m mixit_titan`, which is the same command
+        sys.path.append(os.getcwd())
+    try:
+        imported = importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"the task {path!r} cannot be imported ({error}): its module must be in this folder, "
+            "on PYTHONPATH or installed"
+        ) from error
+    try:
+        return operator.attrgetter(name)(imported)
+    except AttributeError:
+        raise unknown("task", name, _tasks_in(imported), where=str(imported.__file__)) from None
+
+
+def _tasks_in(module: object) -> list[str]:
+    return [name for name, value in vars(module).items() if _is_task(value) and value is not Task]
+
+
+def _is_task(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Task)
+
+
+def _problem(cls: object) -> str | None:
+    """Why a class cannot be used, in a few words."""
+    if not _is_task(cls):
+        return "it is not a class that inherits from mixit_titan.tasks.task.Task"
+    if "__dataclass_fields__" not in vars(cls):
+        return "it lacks the line @dataclass(frozen=True, kw_only=True) above it"
+    missing = set(cls.__abstractmethods__)
+    if cls.draw is Task.draw and cls.split is Task.split:
+        missing.add("draw")
+    if missing:
+        return f"it lacks {', '.join(sorted(missing))}"
+    unset = [f.name for f in dataclasses.fields(cls) if f.init and _has_no_default(f)]
+    return f"its field {unset[0]} has no default" if unset else None
+
+
+def _has_no_default(field: dataclasses.Field) -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING

@@ -10,17 +10,18 @@ from torch import nn
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.loop import read_result
 from mixit_titan.tasks.models import build_model
-from mixit_titan.tasks.settings import Run, Settings, field_names
-from mixit_titan.tasks.task import task_class
+from mixit_titan.tasks.options import field_names
+from mixit_titan.tasks.settings import Run, Settings
+from mixit_titan.tasks.task import Task, task_class, task_name
 
 
-def load_trained_task(folder: Path) -> tuple[Run, nn.Module]:
+def load_trained_task(folder: Path, *, task: str | None = None) -> tuple[Run, nn.Module]:
     """What was run, and the model at its trained weights, on the CPU. A ConfigError where it cannot
-    be had."""
+    be had. A task from outside of the package is imported only if the user names it, as `task`."""
     result = read_result(folder)
     if result is None:
         raise ConfigError(f"{folder} has no result.json: name the folder of a finished task")
-    run = _run(result, folder)
+    run = _run(result, folder, task)
     weights = folder / "model.safetensors"
     try:
         tensors = load_file(weights)
@@ -34,20 +35,35 @@ def load_trained_task(folder: Path) -> tuple[Run, nn.Module]:
     return run, model.requires_grad_(False).eval()
 
 
-def _run(result: Any, folder: Path) -> Run:
+def _run(result: Any, folder: Path, named: str | None) -> Run:
     try:
-        values = dict(result["settings"])
-        cls = task_class(values.pop("task"))
+        values = {
+            key: tuple(value) if isinstance(value, list) else value  # JSON has no tuples
+            for key, value in result["settings"].items()
+        }
+        cls = _task_class(values.pop("task"), folder, named)
         task = cls(**{key: values.pop(key) for key in field_names(cls) if key in values})
-        freeze = values.pop("freeze")
-        settings = Settings(freeze=None if freeze is None else tuple(freeze), **values)
-        run = Run(task=task, settings=settings)
+        run = Run(task=task, settings=Settings(**values))
         run.check()
     except ConfigError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{folder / 'result.json'} is not the result of a task that this version of "
             f"mixit_titan knows ({error!r})"
         ) from None
     return run
+
+
+def _task_class(saved: str, folder: Path, named: str | None) -> type[Task]:
+    """The class of the task that a result.json names. An import path in a file may be a stranger's:
+    only the user's own word imports it."""
+    if named is None and ":" in saved:
+        raise ConfigError(
+            f"{folder} is of the task {saved!r}, which is not one of mixit_titan's: if you trust "
+            "that code, name it with --task MODULE:CLASS"
+        )
+    cls = task_class(saved if named is None else named)
+    if named is not None and task_name(cls) != saved:
+        raise ConfigError(f"--task is {named!r}, and {folder} is of the task {saved!r}")
+    return cls

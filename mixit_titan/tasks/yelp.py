@@ -23,13 +23,14 @@ from mixit_titan.tasks.reviews import (
     split_by_text,
     words_of,
 )
+from mixit_titan.tasks.task import Task
 
 PADDING, OTHER = 0, 1
 _FIRST_WORD = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Yelp:
+class Yelp(Task):
     csv: str | None = None
     """A CSV file with a header (default: the Yelp polarity set from the hub)."""
     label_column: str = "label"
@@ -58,6 +59,14 @@ class Yelp:
     def classes(self) -> int:
         return len(self._labels)
 
+    @property
+    def padding(self) -> int:
+        return PADDING
+
+    @property
+    def may_look_ahead(self) -> bool:
+        return True
+
     def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
         """0 reviews: all of that side. The sides are the same for every seed, and of a few reviews
         none may be for testing."""
@@ -68,14 +77,12 @@ class Yelp:
             raise ConfigError(f"{self.csv} has no review to train on: one in eight is for testing")
         return Listed(self._encode(trained), seed), self._encode(tested)
 
-    def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
-        names = self.token_names
-        question = " ".join(names[token] for token in tokens_L if token != PADDING)
-        return question, self._labels[labels_L[0]]
+    def token_name(self, token: int) -> str:
+        return self._words[token - _FIRST_WORD] if token >= _FIRST_WORD else ["", "?"][token]
 
-    @functools.cached_property
-    def token_names(self) -> list[str]:
-        return ["", "?", *self._words]
+    def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
+        question = " ".join(self.token_name(token) for token in tokens_L if token != PADDING)
+        return question, self._labels[labels_L[0]]
 
     @functools.cached_property
     def _reviews(self) -> tuple[Reviews, Reviews]:

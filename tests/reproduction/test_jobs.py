@@ -8,7 +8,8 @@ from mixit_titan.reproduction.exhibit import jobs_of
 from mixit_titan.reproduction.exhibits import EXHIBITS
 from mixit_titan.reproduction.induction import most_pairs
 from mixit_titan.reproduction.jobs import Job, Plan, task_grid
-from mixit_titan.tasks.settings import Run, parse, preset_run
+from mixit_titan.tasks.options import parse, preset_run
+from mixit_titan.tasks.settings import Run
 from mixit_titan.tasks.task import task_class
 
 

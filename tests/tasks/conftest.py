@@ -7,8 +7,9 @@ import torch
 from rich.console import Console
 
 from mixit_titan.tasks.loop import train
+from mixit_titan.tasks.options import parse, preset_run
 from mixit_titan.tasks.progress import Reporter
-from mixit_titan.tasks.settings import Run, parse, preset_run
+from mixit_titan.tasks.settings import Run
 from mixit_titan.tasks.task import task_class
 
 TINY = "--width 16 --layers 1 --heads 2 --batch 8 --steps 20 --eval-every 5 --warmup 4"

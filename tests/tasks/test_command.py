@@ -117,7 +117,7 @@ def test_a_few_reviews_are_shown_once(
         "task addition --heads 3": "model.heads = 3 does not divide",
         "task addition --device cuda": "no GPU",
         "task addition --show 0": "--show is 0",
-        "task addition --no-causal --variant mixit": "it is for yelp",
+        "task addition --no-causal --variant mixit": "it is for tasks such as yelp",
         "task retrieval --pairs 40 --vocab 64": "only 32 different keys",
         "task retrieval --keys 100 --vocab 64": "only 32 tokens for keys",
         "task addition --recipe paper": "--recipe is a knob of the mixing mixer",
@@ -185,6 +185,16 @@ def test_yelp_learns_two_words(
     call(monkeypatch, line)
     result = json.loads(capsys.readouterr().out)
     assert result["accuracy"] == 1.0
+
+
+def test_the_text_of_a_result_has_the_figures_of_its_task(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    line = "task memorization --keys 4 --values 8 --vocab 8 --steps 2 --out"
+    call(monkeypatch, f"{line} {tmp_path / 'run'}")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    said = f"  {result['bits_per_parameter']:.3f} bits per parameter\n"
+    assert said in capsys.readouterr().out
 
 
 def test_a_finished_run_is_kept_and_said_to_be(

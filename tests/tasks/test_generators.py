@@ -6,12 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.addition import Addition
 from mixit_titan.tasks.dyck import ASK, NO, START, YES, Dyck
+from mixit_titan.tasks.evaluation import Score
 from mixit_titan.tasks.examples import (
-    IGNORE,
     Examples,
     belongs_to_test,
     draw_distinct,
@@ -56,8 +57,8 @@ def test_addition_in_tokens(labels: str) -> None:
         assert tokens.tolist() == row
         # Position 5 is `=`. The authors' mask leaves out the first digit and asks for the stop.
         asks = [*digits, None] if labels == "answer" else [None, *digits[1:], 10]
-        answers = [IGNORE if digit is None else 12 + digit for digit in asks]
-        assert asked.tolist() == [IGNORE] * 5 + answers
+        answers = [IGNORE_INDEX if digit is None else 12 + digit for digit in asks]
+        assert asked.tolist() == [IGNORE_INDEX] * 5 + answers
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_retrieval_asks_for_the_value_of_a_key(task: Retrieval) -> None:
         assert all(task.vocab - task.all_keys <= k < task.vocab for k in keys)
         assert all(0 <= v < task.vocab // 2 for v in values)
         place = len(pairs)
-        assert labels[place] == int(answer) and (labels != IGNORE).sum() == 1
+        assert labels[place] == int(answer) and (labels != IGNORE_INDEX).sum() == 1
         assert (tokens[place + 1 :] == task.vocab).all()
         pairs_seen[len(keys)] += 1
         asked_seen[keys.index(key)] += 1
@@ -107,7 +108,7 @@ def test_hop_follows_the_last_occurrence(task: Hop) -> None:
         assert answer == hop(word, int(k))
         seen.add(int(k))
     assert seen == set(range(task.hops + 1))
-    assert (examples.labels[:, 0] == IGNORE).all()
+    assert (examples.labels[:, 0] == IGNORE_INDEX).all()
 
 
 def test_modular_splits_all_pairs_in_two() -> None:
@@ -166,8 +167,10 @@ def test_memorization_has_one_value_for_each_pair() -> None:
 
 
 def test_memorization_counts_the_bits_of_table_4() -> None:
-    assert Memorization().bits(1.0) == 9 * 512**2
-    assert Memorization().bits(1.0) / 790400 == pytest.approx(2.98, abs=0.006)
+    perfect = Score(loss=0.0, accuracy=1.0, exact=1.0)
+    assert Memorization().figures(perfect, 1000) == {"bits_per_parameter": 9 * 512**2 / 1000}
+    figures = Memorization().figures(perfect, 790400)
+    assert figures["bits_per_parameter"] == pytest.approx(2.98, abs=0.006)
 
 
 def test_imitation_asks_for_the_targets_favourite() -> None:

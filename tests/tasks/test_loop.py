@@ -4,6 +4,8 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,14 +14,15 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
+from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.evaluation import Batch, batch_of, evaluate, loss_of
-from mixit_titan.tasks.examples import IGNORE, Examples
-from mixit_titan.tasks.loop import learning_rate, train
+from mixit_titan.tasks.examples import Examples
+from mixit_titan.tasks.loop import extra_figures, learning_rate, train
 from mixit_titan.tasks.models import build_model
-from mixit_titan.tasks.prefetch import Ahead
+from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Settings
 from tests.tasks.conftest import TINY, make_run
@@ -77,6 +80,14 @@ def test_the_folder_of_a_run(tmp_path: Path, fit: Callable) -> None:
     }
 
 
+def test_a_result_has_the_figures_of_its_task(tmp_path: Path, fit: Callable) -> None:
+    result = fit(make_run("memorization", "--keys 4 --values 8 --vocab 8"))
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    bits = 3 * 16 * result["accuracy"] / result["trainable_params"]
+    assert extra_figures(result) == {"bits_per_parameter": pytest.approx(bits)}
+    assert extra_figures(fit(make_run("addition", ADDITION), "other")) == {}
+
+
 def test_the_weights_give_the_accuracy_again(tmp_path: Path, fit: Callable) -> None:
     run = make_run("retrieval", "--pairs 3 --vocab 12 --test 60 --variant mixit")
     result = fit(run)
@@ -86,7 +97,7 @@ def test_the_weights_give_the_accuracy_again(tmp_path: Path, fit: Callable) -> N
     right = 0
     for tokens, labels in zip(test.tokens, test.labels, strict=True):  # one by one, in plain Python
         logits = model(torch.tensor(tokens).long()[None])[0]
-        place = next(n for n, label in enumerate(labels) if label != IGNORE)
+        place = next(n for n, label in enumerate(labels) if label != IGNORE_INDEX)
         right += int(logits[place].argmax()) == labels[place]
     assert right / 60 == result["accuracy"]
 
@@ -169,7 +180,7 @@ def test_the_learning_rate_rises_and_falls(decay: str) -> None:
 
 
 def test_scores_of_a_known_answer() -> None:
-    labels = np.array([[IGNORE, 1, 2], [IGNORE, 0, 2]])
+    labels = np.array([[IGNORE_INDEX, 1, 2], [IGNORE_INDEX, 0, 2]])
     examples = Examples(
         np.zeros((2, 3), dtype=np.int32),
         labels,
@@ -195,21 +206,45 @@ def test_divergence_from_a_target() -> None:
     assert loss.item() == pytest.approx((p * np.log(p / q)).sum(), rel=1e-5)
 
 
-def test_batches_ahead_are_those_of_the_stream() -> None:
+def test_prefetched_batches_are_those_of_the_stream() -> None:
     stream, _ = make_run("addition", ADDITION).task.split(seed=0, train=0, test=1)
-    ahead = Ahead(stream, range(3, 20), 4, pin=False)
-    for step, batch in enumerate(ahead, 3):
+    for step, batch in enumerate(prefetched(stream, range(3, 20), 4, pin=False), 3):
         assert torch.equal(batch.tokens, batch_of(stream.batch(step, 4)).tokens)
     assert step == 19
-    ahead.close()
 
 
-def test_an_error_in_the_data_reaches_the_loop() -> None:
-    class Broken:
-        def batch(self, step: int, size: int) -> Examples:
-            raise OSError("the disk is gone")
+class Recorded:
+    """A stream that knows who asked for what, and breaks at a step."""
 
-    ahead = Ahead(Broken(), range(5), 4, pin=False)
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(iter(ahead))
-    ahead.close()
+    def __init__(self, breaks_at: int | None = None) -> None:
+        self.asked, self.threads, self.breaks_at = [], set(), breaks_at
+
+    def batch(self, step: int, size: int) -> Examples:
+        self.asked.append(step)
+        self.threads.add(threading.current_thread())
+        if step == self.breaks_at:
+            raise ConfigError("there is no such example")
+        return Examples(np.full((size, 2), step), np.zeros((size, 2)))
+
+
+def test_an_error_in_the_data_is_raised_where_its_batch_is_asked_for() -> None:
+    """As it was raised: a user's mistake stays one sentence."""
+    stream = Recorded(breaks_at=2)
+    batches = prefetched(stream, range(9), 4, pin=False)
+    assert [int(next(batches).tokens[0, 0]) for _ in range(2)] == [0, 1]
+    with pytest.raises(ConfigError) as caught:
+        next(batches)
+    assert str(caught.value) == "there is no such example"
+    assert not any(thread.is_alive() for thread in stream.threads)
+
+
+def test_the_thread_works_ahead_a_little_and_ends_with_the_loop() -> None:
+    stream = Recorded()
+    batches = prefetched(stream, range(1000), 4, pin=False)
+    next(batches)
+    (thread,) = stream.threads
+    assert thread.is_alive() and thread is not threading.current_thread()
+    time.sleep(0.2)  # enough for a thousand of these batches
+    assert stream.asked == [0, 1, 2, 3, 4]
+    batches.close()
+    assert not thread.is_alive()

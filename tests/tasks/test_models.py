@@ -17,9 +17,10 @@ from mixit_titan.tasks.models import (
     model_config,
     trained_parameters,
 )
+from mixit_titan.tasks.options import parse, preset_run
 from mixit_titan.tasks.presets import PRESETS, preset_values
-from mixit_titan.tasks.settings import Run, Settings, parse, preset_run
-from mixit_titan.tasks.task import TASKS
+from mixit_titan.tasks.settings import Run, Settings
+from mixit_titan.tasks.task import TASKS, task_class
 from tests.tasks.conftest import make_run
 
 
@@ -30,7 +31,7 @@ from tests.tasks.conftest import make_run
 def test_memorization_has_the_parameters_of_table_4(variant: str, trainable: int) -> None:
     words = f"--variant {variant} --width 128".split()
     run = parse(
-        Run[TASKS["memorization"]],
+        Run[task_class("memorization")],
         preset_run("memorization", "paper", words),
         "memorization",
         words,
@@ -123,12 +124,15 @@ def test_a_prefix_sum_is_a_triangle_of_ones() -> None:
 
 def test_padding_does_not_count_in_the_pooled_mean() -> None:
     body = torch.nn.Embedding(5, 6)
-    model = PooledClassifier(body, 6, 2)
+    model = PooledClassifier(body, 6, 2, padding=0)
     torch.nn.init.normal_(model.classifier.weight)
     short, padded = torch.tensor([[3, 4]]), torch.tensor([[3, 4, 0, 0]])
     expected = body.weight[[3, 4]].mean(0) @ model.classifier.weight.T
     for tokens in (short, padded):
         torch.testing.assert_close(model(tokens)[0, 0], expected)
+    model.padding = None  # then token 0 is a word like the others
+    expected = body.weight[[3, 4, 0, 0]].mean(0) @ model.classifier.weight.T
+    torch.testing.assert_close(model(padded)[0, 0], expected)
 
 
 @pytest.mark.parametrize(

@@ -40,3 +40,15 @@ def test_mean_spread_and_best(tmp_path: Path) -> None:
     assert table[2].startswith("| mixit | 4 | 40.00 ± 20.00% * |")
     assert table[3].startswith("| mixit | 8 | 10.00 ± 0.00% |")
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_of_a_tasks_own_have_columns(tmp_path: Path) -> None:
+    rows = [row("mixit", "4", seed, 0.5) for seed in range(2)]
+    for seed in range(2):
+        rows[seed] |= {"bits_per_parameter": 1.0 + seed, "carry_errors": 3.0}
+    write_report("sums", ["pairs"], rows, tmp_path, Console(quiet=True))
+    header, _, body = (tmp_path / "sweep.md").read_text().splitlines()
+    assert header.endswith("| seconds | bits/parameter | carry errors |")
+    assert body.endswith("| 1.500 ± 0.707 | 3.000 ± 0.000 |")
+    (group,) = json.loads((tmp_path / "sweep.json").read_text())["groups"]
+    assert group["bits_per_parameter"]["max"] == 2.0

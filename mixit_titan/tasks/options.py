@@ -1,0 +1,65 @@
+"""A run from the words of a command line: the values of a preset, changed by `--key value`."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import tyro
+
+from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.tasks.presets import preset_values
+from mixit_titan.tasks.settings import Run, Settings, flag
+from mixit_titan.tasks.task import task_class, task_name
+
+
+def preset_run(name: str, preset: str, words: list[str]) -> Run:
+    """A preset of a task, for the variant that `words` names."""
+    cls = task_class(name)
+    variant = word_after("--variant", words) or Settings.variant
+    keys, values = field_names(cls), preset_values(preset, task_name(cls), variant)
+    return Run(
+        task=cls(**{key: value for key, value in values.items() if key in keys}),
+        settings=Settings(**{key: value for key, value in values.items() if key not in keys}),
+    )
+
+
+def parse(form: Any, default: Any, name: str, words: list[str]) -> Any:
+    """`default` changed by `--key value` words; `form` is its type, with the task's class in it."""
+    flags = list(_flags(default))
+    twice = [option for option, times in Counter(["--task", *flags]).items() if times > 1]
+    if twice:
+        raise ConfigError(
+            f"{name} has a field for {twice[0]}, which every task has: give it another name"
+        )
+    prog = f"mixit-titan task {name}"
+    parsed, rest = tyro.cli(form, prog=prog, args=words, default=default, return_unknown_args=True)
+    if rest:
+        raise unknown(f"option of {name}", rest[0].partition("=")[0], flags)
+    return parsed
+
+
+def _flags(default: Any) -> Iterator[str]:
+    """All options of a form, of which `default` has the values."""
+    for key in field_names(type(default)):
+        value = getattr(default, key)
+        if dataclasses.is_dataclass(value):
+            yield from _flags(value)
+        else:
+            yield flag(key)
+            if value is True:
+                yield flag(f"no-{key}")
+
+
+def field_names(cls: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(cls)]
+
+
+def word_after(flag: str, words: list[str]) -> str | None:
+    """The value of a flag that decides about the meaning of the others."""
+    for place, word in enumerate(words):
+        if word == flag and place + 1 < len(words):
+            return words[place + 1]
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return None
