@@ -1,5 +1,6 @@
 """The commands as a user types them."""
 
+import contextlib
 import json
 import os
 import signal
@@ -145,21 +146,29 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(tmp_path: Path, ranks: int) -
     assert steps == list(range(1, saved + 4))
 
 
-@pytest.mark.skipif(not Path("/proc").exists(), reason="not on macOS")
-def test_a_demo_that_is_terminated_leaves_no_training_behind(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "mixit_titan", "demo", "--out", str(tmp_path)]
-    demo = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+def test_a_demo_that_is_terminated_leaves_no_training_behind_and_resumes(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "mixit_titan", "demo", "--steps", "10", "--out", str(tmp_path)]
+    demo = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
         deadline = time.time() + 300
-        while not list(tmp_path.glob("*/train.log")) and time.time() < deadline:
+        while not list(tmp_path.glob("frozen_qk_10/metrics.jsonl")) and time.time() < deadline:
             time.sleep(0.05)
-        time.sleep(0.2)
-        (training,) = children.read_text().split()
-    finally:
         demo.terminate()
-    assert demo.wait(timeout=120) == 130
-    assert not Path(f"/proc/{training}").exists()
+        _, said = demo.communicate(timeout=120)
+        assert demo.returncode == 130 and "Run the same command to resume" in said
+        assert "1 of 5: standard: step 10 of 10, training loss " in said
+        with pytest.raises(ProcessLookupError):
+            while time.time() < deadline:  # the forkserver ends a moment after the demo
+                os.killpg(demo.pid, 0)
+                time.sleep(0.05)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(demo.pid, signal.SIGKILL)
+    demo = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert demo.returncode == 0 and "5 jobs, 1 of them done before" in demo.stderr, demo.stderr
+    rows = json.loads((tmp_path / "demo.json").read_text())["variants"]
+    assert [row["variant"] for row in rows] == list(VARIANTS)
+    assert all([step for step, _ in row["training_loss"]][-1] == 10 for row in rows)
 
 
 def test_torchtitan_finds_the_runs_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -229,13 +229,13 @@ def test_a_sweep_skips_what_is_done_and_repeats_what_is_broken(
     line = f"sweep addition --variants mixit --grid width=8,12 --set {small} --jobs 2 "
     line += f"--out {tmp_path}"
     call(monkeypatch, line)
-    assert "2 points, 0 of them done before" in capsys.readouterr().err
+    assert "2 jobs, 0 of them done before" in capsys.readouterr().err
     results = sorted(tmp_path.glob("*/result.json"))
     assert {json.loads(path.read_text())["settings"]["width"] for path in results} == {8, 12}
     results[0].write_text('{"accuracy": 1')
     times = [path.stat().st_mtime_ns for path in results]
     call(monkeypatch, line)
-    assert "2 points, 1 of them done before" in capsys.readouterr().err
+    assert "2 jobs, 1 of them done before" in capsys.readouterr().err
     assert [path.stat().st_mtime_ns == t for path, t in zip(results, times, strict=True)] == [
         False,
         True,
