@@ -135,28 +135,26 @@ def test_a_mistake_ends_with_one_sentence(
     assert message in error and error.count("\n") == 1
 
 
+@pytest.mark.usefixtures("forkserver")
 def test_a_scan_is_a_process_per_point(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """One fails, for which there is no memory: the others are kept, and its sentence is shown."""
-    arguments = [*SHAPE.replace("16", "8,16").split(), "--variants", "mixit", "--out"]
-    arguments.append(str(tmp_path))
+    """One fails, for which there is no memory: the other is kept, and the sentence is shown."""
+    arguments = [*SHAPE.split(), "--variants", "mixit", "--out", str(tmp_path), "--batch"]
     with pytest.raises(SystemExit) as exit_:
-        call(monkeypatch, *arguments, "--batch", "2,10000000")
+        call(monkeypatch, *arguments, "10000000,2")
     assert exit_.value.code == 2
-    assert "a batch of 10000000 sequences of 8 tokens does not fit" in capsys.readouterr().err
-    points = tmp_path / "points"
-    measured = sorted(path.parent.name for path in points.glob("*/bench.json"))
-    assert measured == ["seq_len-16_batch-2", "seq_len-8_batch-2"]
-    assert not (tmp_path / "bench.json").exists()
-    times = {path: path.stat().st_mtime_ns for path in points.glob("*/bench.json")}
-    for path in times:  # as a scan of lengths only calls them
-        path.parent.rename(points / path.parent.name.removesuffix("_batch-2"))
-    call(monkeypatch, *arguments)
+    assert "a batch of 10000000 sequences of 16 tokens does not fit" in capsys.readouterr().err
+    (measured,) = tmp_path.glob("points/*/bench.json")
+    assert measured.parent.name == "batch-2" and not (tmp_path / "bench.json").exists()
+    before = measured.stat().st_mtime_ns
+    monkeypatch.setattr("mixit_titan.jobs.process.start", in_this_process)
+    call(monkeypatch, *arguments, "2,3")
     printed = capsys.readouterr()
-    assert "2 jobs, 2 of them done before" in printed.err and "tokens/s" in printed.out
+    assert "2 jobs, 1 of them done before" in printed.err and "batch 2" in printed.out
+    assert measured.stat().st_mtime_ns == before
     found = json.loads((tmp_path / "bench.json").read_text())
-    assert [p["settings"]["shape"]["seq_len"] for p in found["points"]] == [8, 16]
+    assert [p["settings"]["batch"] for p in found["points"]] == [2, 3]
     assert [p["settings"]["shape"]["hidden"] for p in found["points"]] == [64, 64]
     assert (tmp_path / "bench.png").stat().st_size > 0
 
