@@ -16,8 +16,8 @@ from mixit_titan.jobs.job import Job
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Let processes be forked from one that has imported these, which may take seconds. Only the
-    first call before the first start counts."""
+    """Let processes be forked from one that has imported these, which may take seconds. It is
+    started with the first job of this process, and later calls change nothing."""
     # To ask CUDA itself for its devices, as an import may, would keep it from all forked processes.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     multiprocessing.get_context("forkserver").set_forkserver_preload([*modules])
