@@ -6,18 +6,15 @@ torch.
 
 import dataclasses
 import json
-import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from mixit_titan import __version__
-from mixit_titan.errors import ConfigError, RunFailed, unknown
+from mixit_titan.errors import ConfigError, one_sentence, unknown
 from mixit_titan.model.shapes import FLAVORS, find_flavor
 from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import VARIANTS, find_variant
@@ -27,7 +24,7 @@ def main() -> None:
     """Dispatch to a subcommand; a user's mistake ends in one sentence and exit code 2."""
     arguments = sys.argv[1:]
     name = arguments[0] if arguments else "--help"
-    try:
+    with one_sentence():
         if name in ("-h", "--help"):
             print(_usage())
         elif name == "--version":
@@ -36,55 +33,15 @@ def main() -> None:
             raise unknown("command", name, COMMANDS)
         else:
             COMMANDS[name](arguments[1:])
-    except (ConfigError, RunFailed) as error:
-        if os.environ.get("RANK", "0") == "0":
-            print(f"mixit-titan: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def train(arguments: list[str]) -> None:
-    from mixit_titan.config.checks import check_folder
-    from mixit_titan.config.run import load_run
-    from mixit_titan.runtime.checkpoint import latest_step
-    from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
-    from mixit_titan.runtime.run_state import read_state
-    from mixit_titan.runtime.train import train as train_rank
+    from mixit_titan.config.train import TrainArguments, run_train
 
     args, overrides = tyro.cli(
         TrainArguments, prog="mixit-titan train", args=arguments, return_unknown_args=True
     )
-    world_size = ranks_from_environment()
-    if world_size is not None:
-        config = load_run(args.config, overrides, world_size=world_size)
-        check_folder(config)
-        train_rank(config)
-        return
-    nproc = local_ranks(args.nproc)
-    config = load_run(args.config, overrides, world_size=nproc)
-    check_folder(config)
-    if latest_step(config) == config.training.steps:
-        print(f"The run in {config.dump_folder} is finished: raise --training.steps to go on")
-        return
-    launch(nproc, ["train", args.config, *overrides], lambda: train_rank(config))
-    state = read_state(Path(config.dump_folder))
-    if state is not None and state.word == "stopped":
-        print(f"Stopped after step {state.step}: the same command goes on", file=sys.stderr)
-        sys.exit(128 + signal.SIGTERM)
-
-
-@dataclass
-class TrainArguments:
-    """Train with torchtitan's Trainer. Any key of the file can be overridden on the command line.
-
-    Example: mixit-titan train train_configs/debug_mixit.toml --training.steps 20
-    """
-
-    config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
-    """A TOML file, such as one of train_configs/. docs/training.md lists its keys."""
-    nproc: int | None = None
-    """Ranks on this machine (default: one per GPU, else 1). Ignored inside torchrun and srun."""
+    run_train(args, overrides)
 
 
 def params(arguments: list[str]) -> None:

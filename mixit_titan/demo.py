@@ -1,31 +1,28 @@
 """Trains all five variants on this machine, one after the other, and compares them.
 
-Each run is a `mixit-titan train` of its own on train_configs/debug_VARIANT.toml, longer than the
-file says. A run that was interrupted goes on from its last checkpoint; a finished one is kept.
+Each run is what `mixit-titan train` does with train_configs/debug_VARIANT.toml, longer than the
+file says. A run that was interrupted resumes from its last checkpoint; a finished one is kept.
 """
 
-import shutil
 import statistics
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.config.job import TRAINING_MODULES, training_job
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import write_json, write_text
+from mixit_titan.jobs.job import Job
+from mixit_titan.jobs.lock import locked
+from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.accounting import count
 from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.plotting import COLORS, save_figure
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.signals import terminated_as_interrupted
 from mixit_titan.tables import markdown_table, screen_table
 
 
@@ -46,21 +43,17 @@ def run_demo(args: DemoArguments) -> None:
     console = Console()
     if args.steps < 10:
         raise ConfigError(f"--steps is {args.steps}: a comparison needs at least 10")
-    progress = Progress(
-        TextColumn("{task.description:<11}"),
-        *Progress.get_default_columns()[1:3],
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-    )
-    with progress, terminated_as_interrupted():
-        for variant in VARIANTS:
-            _train(variant, args, progress)
-    rows = [_summary(variant, args) for variant in VARIANTS]
-    for row in rows:
-        row["ratio"] = row["tokens_per_s"] / rows[0]["tokens_per_s"]
-    _write(args, rows)
+    with locked(args.out):
+        jobs = [_job(variant, args) for variant in VARIANTS]
+        runner = Runner(jobs, preload=TRAINING_MODULES)
+        runner.run()
+        if runner.failed:
+            logs = ", ".join(str(job.log) for job in jobs if job.folder in runner.failed)
+            raise ConfigError(f"{len(runner.failed)} of {len(jobs)} trainings failed: see {logs}")
+        rows = [_summary(job.name, args, job.folder) for job in jobs]
+        for row in rows:
+            row["ratio"] = row["tokens_per_s"] / rows[0]["tokens_per_s"]
+        _write(args, rows)
     console.print(_table(rows))
     console.print(
         "tokens/s: one run after the other on a machine that may be doing other things too."
@@ -69,67 +62,18 @@ def run_demo(args: DemoArguments) -> None:
         console.print(f"wrote {args.out / name}")
 
 
-def _folder(variant: str, args: DemoArguments) -> Path:
-    return args.out / f"{variant}_{args.steps}"
+def _job(variant: str, args: DemoArguments) -> Job:
+    overrides = ["--training.steps", str(args.steps), "--training.global_batch_size", "16"]
+    overrides += ["--lr_scheduler.warmup_steps", str(min(40, args.steps))]
+    overrides += ["--validator.freq", str(args.steps), "--validator.rows", "-1"]
+    overrides += ["--checkpoint.interval", "100"]
+    folder = args.out / f"{variant}_{args.steps}"
+    config = f"debug_{variant}"
+    return training_job(config, overrides, folder, name=variant, steps=args.steps, nproc=1)
 
 
-def _train(variant: str, args: DemoArguments, progress: Progress) -> None:
-    """Run one variant in a process of its own, its log in the run's folder, its steps on screen."""
-    folder = _folder(variant, args)
-    metrics = folder / "metrics.jsonl"
-    if (folder / "checkpoint" / f"step-{args.steps}").exists() and not _finished(metrics, args):
-        shutil.rmtree(folder)  # stopped after its last step and before its last validation
-    task = progress.add_task(variant, total=args.steps, note="")
-    if _finished(metrics, args):
-        progress.update(task, completed=args.steps, note="done before")
-        return
-    command = [
-        *(sys.executable, "-m", "mixit_titan", "train", str(shipped_configs()[f"debug_{variant}"])),
-        *("--nproc", "1", "--dump_folder", str(folder)),
-        *("--training.steps", str(args.steps), "--training.global_batch_size", "16"),
-        *("--lr_scheduler.warmup_steps", str(min(40, args.steps))),
-        *("--validator.freq", str(args.steps), "--validator.rows", "-1"),
-        *("--checkpoint.interval", "100"),
-    ]
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "train.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            while process.poll() is None:
-                _show(progress, task, metrics)
-                time.sleep(0.5)
-        except KeyboardInterrupt:
-            process.terminate()  # it saves; a terminal sent Ctrl-C to it as well
-            process.wait()
-            raise
-    if process.returncode != 0 or not _finished(metrics, args):
-        raise ConfigError(f"training {variant} ended with code {process.returncode}: see {log}")
-    note = _show(progress, task, metrics)
-    if not progress.console.is_terminal:  # a bar is drawn on terminals only
-        progress.console.print(f"{variant}: {note}")
-
-
-def _show(progress: Progress, task: Any, metrics: Path) -> str:
-    """Bring the bar up to date; returns the note beside it."""
-    steps = [line for line in read_metrics(metrics) if "loss" in line]
-    if not steps:
-        return ""
-    last = steps[-1]
-    note = f"training loss {last['loss']:.3f}  {last['tokens_per_s']:,.0f} tokens/s"
-    progress.update(task, completed=last["step"], note=note)
-    return note
-
-
-def _finished(metrics: Path, args: DemoArguments) -> bool:
-    return any(
-        line["step"] == args.steps and "validation_loss" in line for line in read_metrics(metrics)
-    )
-
-
-def _summary(variant: str, args: DemoArguments) -> dict[str, Any]:
-
-    lines = read_metrics(_folder(variant, args) / "metrics.jsonl")
+def _summary(variant: str, args: DemoArguments, folder: Path) -> dict[str, Any]:
+    lines = read_metrics(folder / "metrics.jsonl")
     training = [line for line in lines if "loss" in line]
     validation = [line for line in lines if "validation_loss" in line][-1]
     counts = count(FLAVORS["debug"], VARIANTS[variant])

@@ -11,13 +11,24 @@ os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 import argparse
 import inspect
+import multiprocessing.forkserver
 from collections.abc import Iterator
 
 import pytest
 
 from mixit_titan.data.command import PrepareArguments, run_prepare
+from mixit_titan.jobs import process
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.tasks.job import TASK_MODULES
 from tests.runtime.conftest import Runs
+
+
+@pytest.fixture(scope="session")
+def forkserver() -> None:
+    """For tests that run jobs from this process: it has one server only, which the first would
+    start for itself. This one has imported what any job needs."""
+    process.preload([*TASK_MODULES, "mixit_titan.config.train", "mixit_titan.bench.command"])
+    multiprocessing.forkserver.ensure_running()
 
 
 @pytest.fixture(scope="session")

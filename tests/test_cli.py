@@ -1,5 +1,6 @@
 """The commands as a user types them."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -145,21 +147,54 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(tmp_path: Path, ranks: int) -
     assert steps == list(range(1, saved + 4))
 
 
-@pytest.mark.skipif(not Path("/proc").exists(), reason="not on macOS")
 def test_a_demo_that_is_terminated_leaves_no_training_behind(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mixit_titan", "demo", "--out", str(tmp_path)]
-    demo = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    demo = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.time() + 300
     try:
-        children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
-        deadline = time.time() + 300
-        while not list(tmp_path.glob("*/train.log")) and time.time() < deadline:
+        while not list(tmp_path.glob("standard_300/metrics.jsonl")) and time.time() < deadline:
             time.sleep(0.05)
-        time.sleep(0.2)
-        (training,) = children.read_text().split()
-    finally:
         demo.terminate()
-    assert demo.wait(timeout=120) == 130
-    assert not Path(f"/proc/{training}").exists()
+        _, said = demo.communicate(timeout=120)
+        with pytest.raises(ProcessLookupError):
+            while time.time() < deadline:  # the forkserver ends a moment after the demo
+                os.killpg(demo.pid, 0)
+                time.sleep(0.05)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(demo.pid, signal.SIGKILL)
+    assert demo.returncode == 130 and "Run the same command to resume" in said
+
+
+def test_a_demo_keeps_what_is_trained_and_compares_it_when_all_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    def write(variant: str, speed: float) -> None:
+        steps = [{"step": n, "loss": 1 / n, "tokens_per_s": speed} for n in (1, 10)]
+        validation = {"step": 10, "validation_loss": 0.5, "perplexity": 1.6}
+        folder = tmp_path / f"{variant}_10"
+        folder.mkdir(exist_ok=True)
+        lines = [json.dumps(line) + "\n" for line in (*steps, validation)]
+        (folder / "metrics.jsonl").write_text("".join(lines))
+
+    first, *others = VARIANTS
+    for variant in others:
+        write(variant, 200.0)
+    stopped = tmp_path / f"{first}_10" / "checkpoint" / "step-10"
+    stopped.mkdir(parents=True)  # and not validated: there is nothing to resume
+    failed = SimpleNamespace(is_alive=lambda: False, exitcode=1)
+    monkeypatch.setattr("mixit_titan.jobs.process.start", lambda job, share: failed)
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, "demo", "--steps", "10", "--out", str(tmp_path))
+    said = capsys.readouterr().err
+    assert exit_.value.code == 2 and "5 jobs, 4 of them done before" in said
+    assert f"1 of 5 trainings failed: see {tmp_path / f'{first}_10' / 'log.txt'}" in said
+    assert not stopped.exists() and not (tmp_path / "demo.json").exists()
+    write(first, 100.0)
+    call(monkeypatch, "demo", "--steps", "10", "--out", str(tmp_path))
+    rows = json.loads((tmp_path / "demo.json").read_text())["variants"]
+    assert {row["variant"]: row["ratio"] for row in rows} == {first: 1} | dict.fromkeys(others, 2)
+    assert all((tmp_path / name).stat().st_size for name in ("demo.md", "demo.png"))
 
 
 def test_torchtitan_finds_the_runs_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """`mixit-titan bench`: from its arguments to a table, bench.json and bench.png."""
 
 import dataclasses
+import functools
 import itertools
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,14 @@ from mixit_titan.bench.figures import draw_point
 from mixit_titan.bench.ranks import run_point_on_ranks
 from mixit_titan.bench.report import remarks, tables
 from mixit_titan.bench.run import run_point
-from mixit_titan.bench.scan import AXES, scan, write_scan
+from mixit_titan.bench.scan import AXES, scan_jobs, write_scan
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PLAIN
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import write_json, write_text
+from mixit_titan.jobs.lock import locked
+from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.shapes import find_flavor
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
@@ -79,13 +81,17 @@ class BenchArguments:
 
 
 def run_bench(args: BenchArguments) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = _console()
     if args.compare is not None:
         _compare(args, console)
     elif args.limits is not None:
         _limits(args, console)
     else:
         _measure(args, console)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 120)
 
 
 def _measure(args: BenchArguments, console: Console) -> None:
@@ -103,10 +109,8 @@ def _measure(args: BenchArguments, console: Console) -> None:
         raise ConfigError("the plain Llama is for one rank: leave it out of --variants")
     if len(points) > 1:
         _scan(args, points, nproc, console)
-    elif ranks is None and nproc > 1:
-        launch(nproc, ["bench", *_arguments(args, points[0], args.out)], lambda: None)
     else:
-        _one(args, points[0], nproc, console)
+        _measure_point(args, points[0], nproc, args.out)
 
 
 def _variants(named: tuple[str, ...]) -> tuple[str, ...]:
@@ -159,8 +163,17 @@ def _switch(word: str) -> bool:
     return word == "on"
 
 
-def _arguments(args: BenchArguments, point: Point, out: Path) -> list[str]:
-    """The command line that measures one point."""
+def _measure_point(args: BenchArguments, point: Point, nproc: int, out: Path) -> None:
+    """By `nproc` ranks: this process is one, or starts them."""
+    args = dataclasses.replace(args, out=out)
+    if nproc > 1 and ranks_from_environment() is None:
+        launch(nproc, ["bench", *_arguments(args, point)], lambda: None)
+    else:
+        _measure_here(args, point, nproc)
+
+
+def _arguments(args: BenchArguments, point: Point) -> list[str]:
+    """The command line of a rank that measures one point."""
     shape = point.shape
     words = ["--variants", *args.variants, "--flavor", args.flavor]
     for key in ("width", "layers", "heads", "hidden", "vocab", "seq_len"):
@@ -168,11 +181,12 @@ def _arguments(args: BenchArguments, point: Point, out: Path) -> list[str]:
     words += ["--batch", str(point.batch), "--dtype", point.dtype, "--ac", point.ac]
     words += ["--compile", "on" if point.compile else "off", "--rounds", str(args.rounds)]
     words += ["--frozen", point.frozen]
-    words += ["--alone" if args.alone else "--no-alone", "--out", str(out)]
+    words += ["--alone" if args.alone else "--no-alone", "--out", str(args.out)]
     return [*words, *(["--profile"] if args.profile else [])]
 
 
-def _one(args: BenchArguments, point: Point, ranks: int, console: Console) -> None:
+def _measure_here(args: BenchArguments, point: Point, ranks: int) -> None:
+    console = _console()
     profile_to = args.out / "profile" if args.profile else None
     options = {"profile_to": profile_to, "note": lambda text: console.print(f"[dim]{text}[/dim]")}
     if ranks > 1:
@@ -199,22 +213,17 @@ def _show(found: dict[str, Any], console: Console) -> None:
 
 
 def _scan(args: BenchArguments, points: list[Point], nproc: int, console: Console) -> None:
-    def run(point: Point, place: Path) -> None:
-        code = _start([*_arguments(args, point, place), "--nproc", str(nproc)])
-        if code != 0:
-            sys.exit(code)  # it has said why
-
-    found = scan(points, args.variants, args.rounds, nproc, args.out, run, console.print)
-    write_scan(found, args.out)
+    measure = functools.partial(_measure_point, args)
+    jobs = scan_jobs(points, args.variants, args.rounds, nproc, args.out, measure)
+    with locked(args.out):
+        runner = Runner(jobs)
+        runner.run()
+        if runner.failed:
+            sys.exit(max(runner.failed.values()))  # the runner has said why
+        found = write_scan(points, jobs, args.out)
     for point in found["points"]:
         _show(point, console)
     console.print(f"wrote {args.out / 'bench.json'} and {args.out / 'bench.png'}")
-
-
-def _start(arguments: list[str]) -> int:
-    """A benchmark in a process of its own; returns its exit code. What it prints comes later."""
-    command = [sys.executable, "-m", "mixit_titan", "bench", *arguments]
-    return subprocess.run(command, stdout=subprocess.DEVNULL).returncode
 
 
 def _compare(args: BenchArguments, console: Console) -> None:

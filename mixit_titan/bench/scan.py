@@ -1,5 +1,5 @@
 """Several points: each in a process of its own, because what an allocator keeps from one shape
-changes the speed of the next. A scan that was interrupted goes on with the points it lacks."""
+changes the speed of the next. A scan that was interrupted resumes with the points it lacks."""
 
 import itertools
 import json
@@ -10,37 +10,36 @@ from typing import Any
 from mixit_titan.bench.figures import axis_value, draw_scan
 from mixit_titan.bench.settings import Point
 from mixit_titan.files import write_json
+from mixit_titan.jobs.job import Job
 from mixit_titan.versions import environment
 
 AXES = ("seq_len", "width", "batch", "compile", "ac", "dtype")
 """What can be scanned; the first of them that is becomes the picture's horizontal axis."""
 
 
-def scan(
+def scan_jobs(
     points: Sequence[Point],
     variants: Sequence[str],
     rounds: int,
     ranks: int,
-    folder: Path,
-    run: Callable[[Point, Path], None],
-    note: Callable[[str], None],
-) -> dict[str, Any]:
-    """Measure the points that are not there yet; returns what the scan's bench.json holds. `run`
-    measures one point and writes bench.json into the folder given to it."""
-    axes = scanned(points)
-    found = []
-    for point in points:
-        place = folder / "points" / point_name(point, axes)
+    out: Path,
+    measure: Callable[[Point, int, Path], object],
+) -> list[Job]:
+    """A job for each point. `measure(point, ranks, folder)` writes bench.json into the folder."""
+
+    def job(point: Point, folder: Path) -> Job:
         wanted = {**point.as_json(), "rounds": rounds, "ranks": ranks}
-        saved = read_point(place, wanted, variants)
-        if saved is None:
-            note(f"measuring {place.name}")
-            run(point, place)
-            saved = json.loads((place / "bench.json").read_text())
-        else:
-            note(f"{place.name} was measured before")
-        found.append(saved)
-    return {"scanned": axes, "points": found}
+        return Job(
+            folder=folder,
+            name=folder.name,
+            kind="point",
+            work=measure,
+            arguments=(point, ranks, folder),
+            read=lambda folder: read_point(folder, wanted, variants),
+        )
+
+    axes = scanned(points)
+    return [job(point, out / "points" / point_name(point, axes)) for point in points]
 
 
 def scanned(points: Sequence[Point]) -> list[str]:
@@ -74,15 +73,19 @@ def _same_environment(saved: dict[str, Any]) -> bool:
     return saved["environment"] == here
 
 
-def write_scan(found: dict[str, Any], folder: Path) -> None:
+def write_scan(points: Sequence[Point], jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
+    """bench.json and bench.png of the points, whose jobs are done; returns what the first holds."""
+    axis, *others = scanned(points)
+    measured = [json.loads((job.folder / "bench.json").read_text()) for job in jobs]
+    found = {"scanned": [axis, *others], "points": measured}
     write_json(folder / "bench.json", found)
-    axis, *others = found["scanned"]
 
     def label(point: dict[str, Any]) -> str:
         return ", ".join(
             f"{o.replace('_', ' ')} {axis_value(point['settings'], o)}" for o in others
         )
 
-    ordered = sorted(found["points"], key=label)
-    lines = {text: list(points) for text, points in itertools.groupby(ordered, key=label)}
+    ordered = sorted(measured, key=label)
+    lines = {text: list(same) for text, same in itertools.groupby(ordered, key=label)}
     draw_scan(lines, axis, folder / "bench.png")
+    return found

@@ -1,23 +1,23 @@
 """`mixit-titan reproduce`: the paper's tables and figures again, at the scale of the machine."""
 
-import fcntl
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
 
+from mixit_titan.config.job import TRAINING_MODULES
 from mixit_titan.errors import ConfigError, RunFailed
-from mixit_titan.files import make_folder
-from mixit_titan.reproduction.exhibit import jobs_of
+from mixit_titan.jobs.job import Job
+from mixit_titan.jobs.lock import locked
+from mixit_titan.jobs.runner import Runner
+from mixit_titan.reproduction.exhibit import Cells, Exhibit, jobs_of
 from mixit_titan.reproduction.exhibits import EXHIBITS, find_exhibits
-from mixit_titan.reproduction.jobs import Job, Plan
+from mixit_titan.reproduction.jobs import Plan, training_words
 from mixit_titan.reproduction.report import summary, write_report
-from mixit_titan.reproduction.scheduler import Scheduler
 from mixit_titan.tables import screen_table
+from mixit_titan.tasks.job import TASK_MODULES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,8 @@ class ReproduceArguments:
     scale: Literal["cpu", "paper"] = "cpu"
     """The presets of the tasks: sizes for two cores, or those of the paper."""
     only: tuple[str, ...] = ()
-    """table1 ... table7, figure2, figure3, throughput (default: all)."""
+    """table1 ... table7, figure2, figure3, throughput (default: all): nothing else is run, nor
+    reported."""
     seeds: int = 1
     """Every figure is the mean over the seeds 0, 1, ..."""
     jobs: int = 2
@@ -65,68 +66,46 @@ class ReproduceArguments:
 def run_reproduce(args: ReproduceArguments) -> None:
     args.check()
     named = [name for words in args.only for name in words.split(",")]
-    wanted = find_exhibits(named or [*EXHIBITS])
     keys = ("scale", "out", "seeds", "steps", "search", "text", "reviews")
     plan = Plan(**{key: getattr(args, key) for key in keys})
-    planned = {exhibit.id: (exhibit, exhibit.cells(plan)) for exhibit in EXHIBITS.values()}
-    jobs: dict[Path, Job] = {}
-    for exhibit in wanted:
-        jobs |= {job.folder: job for job in jobs_of(planned[exhibit.id][1])}
+    wanted = find_exhibits(named or [*EXHIBITS])
+    planned = {exhibit.id: (exhibit, exhibit.cells(plan)) for exhibit in wanted}
+    jobs = [job for _, cells in planned.values() for job in jobs_of(cells)]
     if args.list:
-        _print_trainings([*jobs.values()])
+        _print_trainings(plan, {job.folder: job for job in jobs})
         return
-    make_folder(args.out)
-    console = Console(stderr=True)
-    with _only_one_in(args.out):
-        scheduler = Scheduler([*jobs.values()], args.jobs, console)
-        _run(plan, planned, scheduler, console)
+    with locked(args.out):
+        modules = dict.fromkeys([*TASK_MODULES, *TRAINING_MODULES])
+        _run(plan, planned, Runner(jobs, at_a_time=args.jobs, preload=[*modules]))
 
 
-def _run(plan: Plan, planned: dict, scheduler: Scheduler, console: Console) -> None:
+def _run(plan: Plan, planned: dict[str, tuple[Exhibit, Cells]], runner: Runner) -> None:
     def ended(job: Job) -> None:
         """After the last job of an exhibit the report is written."""
-        left = {each.folder for each in scheduler.waiting}
-        left |= {running.job.folder for running in scheduler.running}
         for _, cells in planned.values():
             folders = {each.folder for each in jobs_of(cells)}
-            if job.folder in folders and not folders & left:
-                write_report(plan, planned, scheduler.failed)
+            if job.folder in folders and not folders & runner.left:
+                write_report(plan, planned, runner.failed)
                 return
 
-    write_report(plan, planned, set())
+    write_report(plan, planned, ())
     try:
-        scheduler.run(ended)
-    except KeyboardInterrupt:
-        console.print("Interrupted. Run the same command to go on")
-        raise
+        runner.run(ended)
     finally:
-        found = write_report(plan, planned, scheduler.failed)
+        found = write_report(plan, planned, runner.failed)
     _show(found, plan.out)
-    if scheduler.failed:
+    if runner.failed:
         raise RunFailed(
-            f"{len(scheduler.failed)} of {len(scheduler.jobs)} jobs failed: "
+            f"{len(runner.failed)} of {len(runner.jobs)} jobs failed: "
             f"{plan.out / 'report.md'} names their logs"
         )
 
 
-def _print_trainings(jobs: list[Job]) -> None:
-    """The rest is quick, or is to be measured on a machine of its own."""
-    for job in jobs:
-        if job.words[0] in ("task", "train") and job.result is None:
-            print(shlex.join(job.words))
-
-
-@contextmanager
-def _only_one_in(out: Path) -> Iterator[None]:
-    """Two would train in the same folders."""
-    with (out / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"another mixit-titan reproduce runs in {out}: wait for it, or choose another --out"
-            ) from None
-        yield
+def _print_trainings(plan: Plan, jobs: dict[Path, Job]) -> None:
+    for job in jobs.values():
+        words = training_words(job, plan)
+        if words is not None and job.result is None:
+            print(shlex.join(words))
 
 
 def _show(found: dict, out: Path) -> None:

@@ -1,12 +1,13 @@
 """A table or a figure of the paper, and what it takes to make it again."""
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mixit_titan.jobs.job import Job, Result
 from mixit_titan.reproduction.claims import Claim, Figures
-from mixit_titan.reproduction.jobs import Job, Plan, Result
+from mixit_titan.reproduction.jobs import Plan
 from mixit_titan.reproduction.paper import Table
 from mixit_titan.reproduction.units import Unit
 
@@ -96,7 +97,7 @@ def jobs_of(cells: Cells) -> list[Job]:
     return list(found.values())
 
 
-def measure(exhibit: Exhibit, cells: Cells, failed: set[Path]) -> Shown:
+def measure(exhibit: Exhibit, cells: Cells, failed: Collection[Path]) -> Shown:
     """What the folders of its jobs hold. The figure of a search waits until no job of it is left to
     run."""
     ours = {
@@ -106,7 +107,7 @@ def measure(exhibit: Exhibit, cells: Cells, failed: set[Path]) -> Shown:
     return Shown(exhibit, cells, ours)
 
 
-def _measured(cell: Cell, failed: set[Path]) -> Measured | None:
+def _measured(cell: Cell, failed: Collection[Path]) -> Measured | None:
     if cell.counted is not None:
         return Measured(cell.counted, 0.0)
     places = []

@@ -6,6 +6,7 @@ They share runs: the most pairs of Figure 2 are Table 1's, and Figure 3 looks in
 import shutil
 from pathlib import Path
 
+from mixit_titan.jobs.job import Job, Result
 from mixit_titan.reproduction.claims import (
     Claim,
     Figures,
@@ -18,7 +19,7 @@ from mixit_titan.reproduction.claims import (
 )
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit, Shown
 from mixit_titan.reproduction.figures import draw_bars, draw_lines
-from mixit_titan.reproduction.jobs import Job, Plan, Result, analysis, task_grid, task_point
+from mixit_titan.reproduction.jobs import Plan, analysis, task_grid, task_point
 from mixit_titan.reproduction.paper import TABLE_1
 from mixit_titan.reproduction.units import COUNT, PERCENT, SHARE
 from mixit_titan.tasks.options import preset_run

@@ -1,29 +1,27 @@
 """What is run for the report: tasks, language models, analyses, the benchmark.
 
-A job is a command of mixit-titan with a folder of its own, so that a finished one is kept, and two
-exhibits that need the same one share it.
+A folder is named after what is run in it, so that a finished job is kept, and two exhibits that
+need the same one share it.
 """
 
 import dataclasses
 import hashlib
 import itertools
 import json
-import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mixit_titan.config.shipped import shipped_configs
-from mixit_titan.errors import ConfigError
+from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
+from mixit_titan.bench.command import BenchArguments, run_bench
+from mixit_titan.config.job import training_job
+from mixit_titan.config.train import TrainArguments
+from mixit_titan.jobs.job import Job, Result
 from mixit_titan.reproduction.paper import TABLE_8
-from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.tasks.loop import read_result
-from mixit_titan.tasks.options import field_names, preset_run
+from mixit_titan.tasks.job import task_job
+from mixit_titan.tasks.options import field_names, preset_run, run_words
 from mixit_titan.tasks.settings import Run
-from mixit_titan.tasks.sweep import is_finished
-
-Result = dict[str, Any]
 
 _SETTINGS = ("layers", "width", "heads", "lr", "batch", "steps")
 """Of a task's run, beside its difficulty: what the report says."""
@@ -40,31 +38,6 @@ class Plan:
     search: bool = True
     text: str | None = None
     reviews: Path | None = None
-
-
-@dataclass(frozen=True)
-class Job:
-    words: tuple[str, ...]
-    """Of the command line, after mixit-titan."""
-    folder: Path
-    name: str = field(compare=False)
-    read: Callable[[Path], Result | None] = field(compare=False)
-    """The result in the folder; None until it is finished."""
-    settings: dict[str, Any] = field(compare=False)
-    """What the report says of it."""
-    after: tuple["Job", ...] = field(default=(), compare=False)
-    alone: bool = field(default=False, compare=False)
-    """Not beside other jobs, and after them."""
-    mend: Callable[[Path], object] = field(default=lambda folder: None, compare=False)
-    """Called before it is started: removes what a kill left that cannot go on."""
-
-    @property
-    def result(self) -> Result | None:
-        return self.read(self.folder)
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "log.txt"
 
 
 def task_grid(plan: Plan, task: str, variant: str, **fixed: Any) -> tuple[tuple[Job, ...], ...]:
@@ -96,28 +69,15 @@ def _task(plan: Plan, task: str, variant: str, options: dict[str, Any]) -> Job:
         settings=dataclasses.replace(preset.settings, **rest),
     )
     run.check()
-    words = ["--preset", plan.scale, "--variant", variant]
-    for key, value in options.items():
-        words += [f"--{key.replace('_', '-')}", str(value)]
-    folder = plan.out / "tasks" / run.hash
     described = run.described()
-    return Job(
-        words=("task", task, *words, "--out", str(folder)),
-        folder=folder,
+    return task_job(
+        run,
+        plan.out / "tasks" / run.hash,
         name=" ".join([task, variant, *(f"{key} {value}" for key, value in options.items())]),
-        read=_task_result,
         settings={
             key: described[key] for key in ("task", *field_names(type(run.task)), *_SETTINGS)
         },
-        mend=is_finished,
     )
-
-
-def _task_result(folder: Path) -> Result | None:
-    try:
-        return read_result(folder)
-    except ConfigError:
-        return None  # broken: it is made again
 
 
 def training(
@@ -128,45 +88,36 @@ def training(
     seed: int,
     steps: int,
     settings: dict[str, Any],
+    nproc: int | None = None,
 ) -> Job:
     """A language model from a file of train_configs, validated after its last step."""
     words = ["--model.variant", variant, "--debug.seed", str(seed), "--training.steps", str(steps)]
-    words += ["--validator.freq", str(steps), "--validator.rows", "-1", *own]
-    folder = plan.out / "language" / f"{variant}_{_digest([config, *words])}"
-    file = str(shipped_configs()[config])
-    return Job(
-        words=("train", file, *words, "--dump_folder", str(folder)),
-        folder=folder,
+    words += ["--validator.freq", str(steps), "--validator.rows", "-1"]
+    ranks = [] if nproc is None else ["--nproc", str(nproc)]
+    return training_job(
+        config,
+        [*words, *own],
+        plan.out / "language" / f"{variant}_{_digest([config, *words, *ranks, *own])}",
         name=f"language model {variant} seed {seed}",
-        read=lambda folder: _last_validation(folder, steps),
-        settings={"task": "language model", "steps": steps, **settings},
+        steps=steps,
+        nproc=nproc,
         alone=plan.scale == "paper",  # it takes all GPUs of the machine
-        mend=lambda folder: _remove_without_validation(folder, steps),
+        settings={"task": "language model", "steps": steps, **settings},
     )
 
 
-def _last_validation(folder: Path, steps: int) -> Result | None:
-    for line in read_metrics(folder / "metrics.jsonl"):
-        if line["step"] == steps and "validation_loss" in line:
-            return line
-    return None
-
-
-def _remove_without_validation(folder: Path, steps: int) -> None:
-    """A run that was stopped after its last step and before its last validation has no more steps
-    to do, and would never validate."""
-    if (folder / "checkpoint" / f"step-{steps}").exists():
-        shutil.rmtree(folder)
-
-
-def benchmark(plan: Plan, *words: str, settings: dict[str, Any]) -> Job:
-    folder = plan.out / "bench" / _digest(words)
+def benchmark(plan: Plan, variants: Sequence[str], options: dict[str, Any]) -> Job:
+    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    folder = plan.out / "bench" / _digest(["--variants", *variants, *words])
+    own = {key.replace("-", "_"): value for key, value in options.items()}
     return Job(
-        words=("bench", *words, "--out", str(folder)),
         folder=folder,
         name="throughput",
+        kind="throughput",
+        work=run_bench,
+        arguments=(BenchArguments(variants=tuple(variants), out=folder, **own),),
         read=lambda folder: read_json(folder / "bench.json"),
-        settings=settings,
+        settings={"task": "bench", **options},
         alone=True,
     )
 
@@ -174,13 +125,27 @@ def benchmark(plan: Plan, *words: str, settings: dict[str, Any]) -> Job:
 def analysis(kind: str, run: Job, folder: Path) -> Job:
     """Of a run that another job trains."""
     return Job(
-        words=("analyze", kind, str(run.folder), "--out", str(folder)),
         folder=folder,
         name=f"{kind} of {run.name}",
+        kind=kind,
+        work=run_analyze,
+        arguments=(AnalyzeArguments(kind, run.folder, folder),),
         read=lambda folder: read_json(folder / f"{kind}.json"),
         settings=run.settings,
         after=(run,),
     )
+
+
+def training_words(job: Job, plan: Plan) -> list[str] | None:
+    """What to type after `mixit-titan` for a job that trains. None: the rest is quick, or is to be
+    measured on a machine of its own."""
+    match job.arguments:
+        case Run() as run, folder:
+            return ["task", *run_words(run, plan.scale), "--out", str(folder)]
+        case TrainArguments(config=config, nproc=nproc), overrides:
+            ranks = [] if nproc is None else ["--nproc", str(nproc)]
+            return ["train", config, *ranks, *overrides]
+    return None
 
 
 def _digest(words: Sequence[str]) -> str:

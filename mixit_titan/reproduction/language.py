@@ -4,10 +4,11 @@ from functools import partial
 
 from mixit_titan.data.shards import is_prepared, read_manifest
 from mixit_titan.data.sources import STDLIB
+from mixit_titan.jobs.job import Job, Result
 from mixit_titan.reproduction.claims import below, grows, grows_less, in_order
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit
 from mixit_titan.reproduction.figures import draw_bars, draw_lines
-from mixit_titan.reproduction.jobs import Job, Plan, Result, analysis, training
+from mixit_titan.reproduction.jobs import Plan, analysis, training
 from mixit_titan.reproduction.paper import TABLE_2, TABLE_7
 from mixit_titan.reproduction.units import COVARIANCE, NATS
 
@@ -25,13 +26,13 @@ def _small(plan: Plan, variant: str, seed: int) -> Job:
     """On this machine's text, by bytes unless it is prepared with another tokenizer."""
     text = plan.text or STDLIB
     steps = plan.steps or _CPU_STEPS
-    own = ["--nproc", "1", "--data.path", text, "--training.global_batch_size", "16"]
+    own = ["--data.path", text, "--training.global_batch_size", "16"]
     own += ["--lr_scheduler.warmup_steps", str(min(40, steps)), "--checkpoint.interval", "100"]
     if is_prepared(text):
         own += ["--model.vocab", str(read_manifest(text).tokenizer.vocab_size)]
     settings = {"text": text, "flavor": "debug", "batch": 16}
     config = "debug_standard"
-    return training(plan, config, variant, *own, seed=seed, steps=steps, settings=settings)
+    return training(plan, config, variant, *own, seed=seed, steps=steps, settings=settings, nproc=1)
 
 
 def _large(plan: Plan, variant: str, seed: int, *, config: str) -> Job:

@@ -1,20 +1,22 @@
 """report.json, report.md and report.html: each exhibit with the paper's figures and ours."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from mixit_titan.files import write_json, write_text
+from mixit_titan.jobs.job import Job
 from mixit_titan.reproduction.claims import NOT_RUN, VERDICTS
 from mixit_titan.reproduction.exhibit import Cells, Exhibit, Shown, jobs_of, measure
-from mixit_titan.reproduction.jobs import Job, Plan
+from mixit_titan.reproduction.jobs import Plan
 from mixit_titan.reproduction.page import html_page
-from mixit_titan.reproduction.scheduler import seconds_of
 from mixit_titan.tables import markdown_table
 from mixit_titan.versions import environment
 
 
-def write_report(plan: Plan, planned: dict[str, tuple[Exhibit, Cells]], failed: set[Path]) -> dict:
+def write_report(
+    plan: Plan, planned: dict[str, tuple[Exhibit, Cells]], failed: Collection[Path]
+) -> dict:
     """What the folders hold now; returns what is in report.json."""
     entries = [_entry(plan, exhibit, cells, failed) for exhibit, cells in planned.values()]
     found = {
@@ -31,7 +33,7 @@ def write_report(plan: Plan, planned: dict[str, tuple[Exhibit, Cells]], failed: 
     return found
 
 
-def _entry(plan: Plan, exhibit: Exhibit, cells: Cells, failed: set[Path]) -> dict[str, Any]:
+def _entry(plan: Plan, exhibit: Exhibit, cells: Cells, failed: Collection[Path]) -> dict[str, Any]:
     shown = measure(exhibit, cells, failed)
     jobs = jobs_of(cells)
     left = [job for job in jobs if job.result is None]
@@ -47,7 +49,7 @@ def _entry(plan: Plan, exhibit: Exhibit, cells: Cells, failed: set[Path]) -> dic
         **_picture(shown, plan.out),
         "jobs": len(jobs),
         "jobs_left": len(left),
-        "seconds": round(sum(seconds_of(job) for job in jobs), 1),
+        "seconds": round(sum(job.seconds for job in jobs), 1),
         "claims": [claim.judge(exhibit.paper, shown.figures) for claim in exhibit.claims],
     }
 
@@ -109,7 +111,7 @@ def _setting(jobs: Iterable[Job]) -> str:
     return "; ".join(parts)
 
 
-def _notes(note: str, left: list[Job], total: int, failed: set[Path]) -> list[str]:
+def _notes(note: str, left: list[Job], total: int, failed: Collection[Path]) -> list[str]:
     notes = [note] if note else []
     broken = [job for job in left if job.folder in failed]
     notes += [f"failed: {job.name}, see {job.log}" for job in broken]

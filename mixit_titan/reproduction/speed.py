@@ -1,22 +1,22 @@
 """Appendix D: the throughput of training."""
 
+from mixit_titan.jobs.job import Result
 from mixit_titan.reproduction.claims import in_order
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit
 from mixit_titan.reproduction.figures import draw_bars
-from mixit_titan.reproduction.jobs import Plan, Result, benchmark
+from mixit_titan.reproduction.jobs import Plan, benchmark
 from mixit_titan.reproduction.paper import THROUGHPUT
 from mixit_titan.reproduction.units import RATE, RATIO
 
 # The paper's shape but for the vocabulary, which a CPU would spend its time on.
-_CPU = {"width": 512, "layers": 12, "heads": 8, "vocab": 8192, "seq-len": 256, "batch": 4}
-_PAPER = {"flavor": "paper", "batch": 64}
-_REHEARSAL = {"flavor": "debug", "batch": 4}
+_CPU = {"width": "512", "layers": 12, "heads": 8, "vocab": 8192, "seq-len": "256", "batch": "4"}
+_PAPER = {"flavor": "paper", "batch": "64"}
+_REHEARSAL = {"flavor": "debug", "batch": "4"}
 
 
 def _cells(plan: Plan) -> Cells:
     at = _REHEARSAL if plan.steps else _CPU if plan.scale == "cpu" else _PAPER
-    words = [word for key, value in at.items() for word in (f"--{key}", str(value))]
-    job = benchmark(plan, "--variants", *THROUGHPUT, *words, settings={"task": "bench", **at})
+    job = benchmark(plan, tuple(THROUGHPUT), at)
     keys = {"ratio to standard": "ratio", "samples/s": "samples_per_s"}
     return {
         variant: {

@@ -39,6 +39,25 @@ def parse(form: Any, default: Any, name: str, words: list[str]) -> Any:
     return parsed
 
 
+def run_words(run: Run, preset: str) -> list[str]:
+    """What to type after `mixit-titan task` for this run: `parse` reads it again."""
+    name = run.task_name
+    words = ["--preset", preset, "--variant", run.settings.variant]
+    default = preset_run(name, preset, words)
+    for part, plain in ((run.task, default.task), (run.settings, default.settings)):
+        for key in field_names(type(part)):
+            value = getattr(part, key)
+            if value == getattr(plain, key):
+                continue
+            if isinstance(value, bool):
+                words.append(flag(key if value else f"no-{key}"))
+            elif isinstance(value, tuple):
+                words += [flag(key), *map(str, value)]
+            else:
+                words.append(f"{flag(key)}={value}")  # a value may begin with a dash
+    return [name, *words]
+
+
 def _flags(default: Any) -> Iterator[str]:
     """All options of a form, of which `default` has the values."""
     for key in field_names(type(default)):

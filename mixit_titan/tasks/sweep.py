@@ -1,30 +1,24 @@
 """`mixit-titan sweep TASK`: a grid of settings for some variants and seeds, as one command.
 
 Every point is a run of the task in a process of its own, in a folder that is named by a hash of its
-settings: a finished one is kept, any other goes on from its checkpoint or starts again.
+settings: a finished one is kept, any other resumes from its checkpoint or starts again.
 """
 
 import itertools
-import multiprocessing
-import os
-import shutil
-import time
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 import tyro
 from rich.console import Console
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.files import make_folder
+from mixit_titan.jobs.job import Job, Result
+from mixit_titan.jobs.lock import locked
+from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.signals import terminated_as_interrupted
-from mixit_titan.tasks.checkpoint import read_state
-from mixit_titan.tasks.command import run_task
-from mixit_titan.tasks.loop import extra_figures, read_result
+from mixit_titan.tasks.job import TASK_MODULES, task_job
+from mixit_titan.tasks.loop import extra_figures
 from mixit_titan.tasks.models import model_config
 from mixit_titan.tasks.options import parse, preset_run
 from mixit_titan.tasks.settings import Run
@@ -63,8 +57,27 @@ class Point:
     axes: dict[str, str]
     """Its place in the grid, as the user wrote it."""
 
-    def folder(self, out: Path) -> Path:
-        return out / self.run.hash
+    def job(self, args: SweepArguments) -> Job:
+        settings = self.run.settings
+        place = [f"{key}={value}" for key, value in self.axes.items()]
+        return task_job(
+            self.run,
+            args.out / self.run.hash,
+            name=" ".join([settings.variant, *place, f"seed {settings.seed}"]),
+            device=args.device,
+        )
+
+    def row(self, result: Result) -> dict[str, Any]:
+        """For the report."""
+        keys = ("accuracy", "exact", "loss", "trainable_params", "steps", "seconds")
+        return {
+            "folder": self.run.hash,
+            "variant": result["variant"],
+            "seed": result["settings"]["seed"],
+            "axes": self.axes,
+            **{key: result[key] for key in keys},
+            **extra_figures(result),
+        }
 
 
 def sweep_command(arguments: list[str]) -> None:
@@ -74,16 +87,17 @@ def sweep_command(arguments: list[str]) -> None:
         if getattr(args, key) < 1:
             raise ConfigError(f"--{key} is {getattr(args, key)}: it must be at least 1")
     points = grid_points(args)
-    console = Console(stderr=True)
-    make_folder(args.out)
-    with terminated_as_interrupted():
-        failed = _run_all(points, args, console)
-    rows = [_row(point, args) for point in points if point not in failed]
-    if rows:
-        write_report(args.task, list(_grid(args.grid)), rows, args.out, Console())
-    if failed:
-        names = ", ".join(str(point.folder(args.out) / "log.txt") for point in failed)
-        raise ConfigError(f"{len(failed)} of {len(points)} points failed: see {names}")
+    with locked(args.out):
+        jobs = [point.job(args) for point in points]
+        runner = Runner(jobs, at_a_time=args.jobs, preload=TASK_MODULES)
+        runner.run()
+        found = [(point, job.result) for point, job in zip(points, jobs, strict=True)]
+        rows = [point.row(result) for point, result in found if result is not None]
+        if rows:
+            write_report(args.task, list(_grid(args.grid)), rows, args.out, Console())
+    if runner.failed:
+        names = ", ".join(str(job.log) for job in jobs if job.folder in runner.failed)
+        raise ConfigError(f"{len(runner.failed)} of {len(points)} points failed: see {names}")
 
 
 def grid_points(args: SweepArguments) -> list[Point]:
@@ -123,87 +137,3 @@ def _words(key: str, value: str) -> list[str]:
     if value in ("true", "false"):
         return [f"--{'' if value == 'true' else 'no-'}{flag}"]
     return [f"--{flag}", value]
-
-
-def _run_all(points: list[Point], args: SweepArguments, console: Console) -> list[Point]:
-    """Train what is not finished, `jobs` at a time; returns the points that failed."""
-    waiting = [point for point in points if not is_finished(point.folder(args.out))]
-    console.print(f"{len(points)} points, {len(points) - len(waiting)} of them done before")
-    running: dict[str, tuple[Point, BaseProcess]] = {}
-    failed, done = [], len(points) - len(waiting)
-    try:
-        while waiting or running:
-            while waiting and len(running) < args.jobs:
-                point = waiting.pop(0)
-                running[point.run.hash] = (point, _start(point, args))
-            for key, (point, process) in list(running.items()):
-                if not process.is_alive():
-                    del running[key]
-                    done += 1
-                    if process.exitcode != 0 or not is_finished(point.folder(args.out)):
-                        failed.append(point)
-                    _say(console, point, args, f"{done} of {len(points)}")
-            time.sleep(0.2)
-    finally:
-        for _, process in running.values():
-            process.terminate()  # each has its last checkpoint
-            process.join()
-    return failed
-
-
-def _start(point: Point, args: SweepArguments) -> BaseProcess:
-    """Processes are forked from one that has imported torchtitan, which takes seconds."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mixit_titan.tasks.command"])
-    threads = max(1, (os.cpu_count() or 1) // args.jobs)
-    folder = point.folder(args.out)
-    process = context.Process(target=_train, args=(point.run, folder, args.device, threads))
-    process.start()
-    return process
-
-
-def _train(run: Run, folder: Path, device: str, threads: int) -> None:
-    """One point, in a process of its own; what it prints goes to its folder."""
-    folder.mkdir(exist_ok=True)
-    with (folder / "log.txt").open("w") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(threads)
-    run_task(run, folder, device=device, wandb=False, quiet=False)
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether the folder of a point holds its result. A broken folder is emptied."""
-    try:
-        result, _ = read_result(folder), read_state(folder)
-        whole = result is None or {"accuracy", "settings"} <= result.keys()
-    except ConfigError:
-        whole = False
-    if not whole:
-        shutil.rmtree(folder)
-        return False
-    return result is not None
-
-
-def _row(point: Point, args: SweepArguments) -> dict[str, Any]:
-    result = read_result(point.folder(args.out))
-    keys = ("accuracy", "exact", "loss", "trainable_params", "steps", "seconds")
-    return {
-        "folder": point.run.hash,
-        "variant": result["variant"],
-        "seed": result["settings"]["seed"],
-        "axes": point.axes,
-        **{key: result[key] for key in keys},
-        **extra_figures(result),
-    }
-
-
-def _say(console: Console, point: Point, args: SweepArguments, count: str) -> None:
-    result = read_result(point.folder(args.out))
-    place = " ".join(f"{key}={value}" for key, value in point.axes.items())
-    outcome = f"accuracy {result['accuracy']:.2%}" if result else "failed"
-    settings = point.run.settings
-    console.print(
-        f"{count}: {settings.variant} {place} seed {settings.seed}: {outcome}", soft_wrap=True
-    )

@@ -3,12 +3,14 @@
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mixit_titan.bench.compare import read_ratios
 from mixit_titan.cli import main
 from mixit_titan.errors import ConfigError
+from mixit_titan.jobs.job import Job
 
 SHAPE = "--width 32 --layers 2 --heads 4 --hidden 64 --vocab 48 --seq-len 16 --batch 2"
 
@@ -133,34 +135,53 @@ def test_a_mistake_ends_with_one_sentence(
     assert message in error and error.count("\n") == 1
 
 
-def test_a_scan_starts_a_process_a_point(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Path
+@pytest.mark.usefixtures("forkserver")
+def test_a_scan_is_a_process_per_point(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Each process gets a whole command line of one point; here it is not run, but answered."""
+    """One fails, for which there is no memory: the other is kept, and the sentence is shown."""
+    arguments = [*SHAPE.split(), "--variants", "mixit", "--out", str(tmp_path), "--batch"]
+    with pytest.raises(SystemExit) as exit_:
+        call(monkeypatch, *arguments, "10000000,2")
+    assert exit_.value.code == 2
+    assert "a batch of 10000000 sequences of 16 tokens does not fit" in capsys.readouterr().err
+    (measured,) = tmp_path.glob("points/*/bench.json")
+    assert measured.parent.name == "batch-2" and not (tmp_path / "bench.json").exists()
+    before = measured.stat().st_mtime_ns
+    monkeypatch.setattr("mixit_titan.jobs.process.start", in_this_process)
+    call(monkeypatch, *arguments, "2,3")
+    printed = capsys.readouterr()
+    assert "2 jobs, 1 of them done before" in printed.err and "batch 2" in printed.out
+    assert measured.stat().st_mtime_ns == before
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert [p["settings"]["batch"] for p in found["points"]] == [2, 3]
+    assert [p["settings"]["shape"]["hidden"] for p in found["points"]] == [64, 64]
+    assert (tmp_path / "bench.png").stat().st_size > 0
+
+
+def test_a_scan_on_many_ranks_gives_each_the_words_of_one_point(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A rank is a command: here it is not run, but answered."""
     commands = []
 
-    def answer(arguments: list[str]) -> int:
-        words = dict(itertools.pairwise(arguments))
-        commands.append({key: words[key] for key in ("--seq-len", "--compile", "--hidden")})
-        found = json.loads((measured / "bench.json").read_text())
-        found["settings"]["shape"]["seq_len"] = int(words["--seq-len"])
-        found["settings"]["compile"] = words["--compile"] == "on"
-        for row in found["variants"]:
-            row["compile_seconds"] = 1.0
-        Path(words["--out"]).mkdir(parents=True)
-        (Path(words["--out"]) / "bench.json").write_text(json.dumps(found))
-        return 0
+    def answer(nproc: int, words: list[str], run_rank: object) -> None:
+        assert nproc == 2 and words[0] == "bench"
+        named = dict(itertools.pairwise(words))
+        commands.append([named[key] for key in ("--seq-len", "--compile", "--hidden", "--out")])
 
-    monkeypatch.setattr("mixit_titan.bench.command._start", answer)
-    arguments = [*SHAPE.replace("16", "8,16").split(), "--compile", "off,on"]
-    arguments += ["--variants", "mixit", "plain", "frozen_mlp", "--out", str(tmp_path)]
-    call(monkeypatch, *arguments)
+    monkeypatch.setattr("mixit_titan.bench.command.launch", answer)
+    monkeypatch.setattr("mixit_titan.jobs.process.start", in_this_process)
+    arguments = [*SHAPE.replace("16", "8,16").split(), "--compile", "off,on", "--nproc", "2"]
+    with pytest.raises(SystemExit):  # nothing is measured
+        call(monkeypatch, *arguments, "--out", str(tmp_path))
     assert commands == [
-        {"--seq-len": m, "--compile": c, "--hidden": "64"}
-        for m in ["8", "16"]
+        [m, c, "64", str(tmp_path / "points" / f"seq_len-{m}_compile-{c}")]
+        for m in ("8", "16")
         for c in ("off", "on")
     ]
-    assert len(json.loads((tmp_path / "bench.json").read_text())["points"]) == 4
-    assert (tmp_path / "bench.png").stat().st_size > 0
-    call(monkeypatch, *arguments)  # all points are there: nothing is measured again
-    assert len(commands) == 4
+
+
+def in_this_process(job: Job, share: int) -> SimpleNamespace:
+    job.work(*job.arguments)
+    return SimpleNamespace(is_alive=lambda: False, exitcode=0)

@@ -1,7 +1,9 @@
-"""Scans: what is measured, what is kept, and how an interrupted one goes on."""
+"""Scans: what is measured, what is kept, and how an interrupted one resumes."""
 
+import contextlib
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,12 @@ import pytest
 from mixit_titan.bench.measure import Times
 from mixit_titan.bench.memory import Peak
 from mixit_titan.bench.run import result
-from mixit_titan.bench.scan import point_name, scan, write_scan
+from mixit_titan.bench.scan import point_name, scan_jobs, write_scan
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PHASES, Steps
-from mixit_titan.files import write_text
+from mixit_titan.files import write_json
+from mixit_titan.jobs.job import Job
+from mixit_titan.jobs.runner import Runner
 
 VARIANTS = ("standard", "mixit")
 ROUNDS = 8
@@ -23,34 +27,56 @@ def lengths(point: Point, *values: int, **settings: str) -> list[Point]:
     return [dataclasses.replace(point, shape=shape, **settings) for shape in shapes]
 
 
-class Runner:
-    """Writes a point as if it had been measured; stops as by Ctrl-C before that of `stop_at`."""
+class Process:
+    """Stands in for the process of a job: writes a point as if it had been measured."""
 
-    def __init__(self, stop_at: int | None = None) -> None:
-        self.measured: list[int] = []
-        self.stop_at = stop_at
+    exitcode = 0
 
-    def __call__(self, point: Point, place: Path) -> None:
-        if point.shape.seq_len == self.stop_at:
-            raise KeyboardInterrupt
-        self.measured.append(point.shape.seq_len)
+    def __init__(self, job: Job, share: int) -> None:
+        assert share == 1
+        point, ranks, folder = job.arguments
         taken = Times(phases=[dict.fromkeys(PHASES, 0.25)] * ROUNDS, cpu=[1.0] * ROUNDS)
         peak = Peak(accumulating=1, one_batch=1)
-        found = result(point, dict.fromkeys(VARIANTS, taken), dict.fromkeys(VARIANTS, peak))
-        write_text(place / "bench.json", json.dumps(found))
+        times, peaks = ({v: part for v in job.work.keywords["variants"]} for part in (taken, peak))
+        write_json(folder / "bench.json", result(point, times, peaks, ranks=ranks))
+
+    def is_alive(self) -> bool:
+        return False
 
 
-def test_an_interrupted_scan_goes_on_where_it_was(point: Point, tmp_path: Path) -> None:
+def measure(point: Point, ranks: int, folder: Path, *, variants: tuple[str, ...]) -> None: ...
+
+
+def scan(
+    points: list[Point],
+    out: Path,
+    variants: tuple[str, ...] = VARIANTS,
+    stop_after: int | None = None,
+) -> list[int]:
+    """Lengths of the points that are measured; as by Ctrl-C after that of `stop_after`."""
+    measured = []
+
+    def ended(job: Job) -> None:
+        measured.append(job.arguments[0].shape.seq_len)
+        if measured[-1] == stop_after:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mixit_titan.jobs.process.start", Process)
+        work = partial(measure, variants=variants)
+        with contextlib.suppress(KeyboardInterrupt):
+            Runner(scan_jobs(points, variants, ROUNDS, 1, out, work)).run(ended)
+    return measured
+
+
+def test_an_interrupted_scan_resumes_where_it_was(point: Point, tmp_path: Path) -> None:
     points = lengths(point, 4, 8, 16)
-    arguments = (VARIANTS, ROUNDS, 1, tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        scan(points, *arguments, first := Runner(stop_at=16), lambda text: None)
-    assert first.measured == [4, 8]
-    found = scan(points, *arguments, second := Runner(), lambda text: None)
-    assert second.measured == [16]
+    assert scan(points, tmp_path, stop_after=8) == [4, 8]
+    assert scan(points, tmp_path) == [16]
+    jobs = scan_jobs(points, VARIANTS, ROUNDS, 1, tmp_path, measure)
+    found = write_scan(points, jobs, tmp_path)
     assert [p["settings"]["shape"]["seq_len"] for p in found["points"]] == [4, 8, 16]
     assert found["scanned"] == ["seq_len"]
-    write_scan(found, tmp_path)
     assert json.loads((tmp_path / "bench.json").read_text()) == found
     assert (tmp_path / "bench.png").read_bytes()[1:4] == b"PNG"
 
@@ -59,17 +85,13 @@ def test_a_point_of_other_settings_or_cut_off_is_measured_again(
     point: Point, tmp_path: Path
 ) -> None:
     points = lengths(point, 4, 8)
-
-    def again(points: list[Point], variants: tuple[str, ...] = VARIANTS) -> list[int]:
-        scan(points, variants, ROUNDS, 1, tmp_path, runner := Runner(), lambda text: None)
-        return runner.measured
-
-    assert again(points) == [4, 8]
-    assert again(points) == []
+    assert scan(points, tmp_path) == [4, 8]
+    assert scan(points, tmp_path) == []
     (tmp_path / "points" / "seq_len-8" / "bench.json").write_text('{"settings": {"batch"')
-    assert again(points) == [8]
-    assert again(points, ("standard",)) == [4, 8]
-    assert again([dataclasses.replace(p, batch=3) for p in points]) == [4, 8]
+    assert scan(points, tmp_path) == [8]
+    assert scan(points, tmp_path, ("standard",)) == [4, 8]
+    others = [dataclasses.replace(p, batch=3) for p in points]
+    assert scan(others, tmp_path, ("standard",)) == [4, 8]
 
 
 def test_points_that_differ_in_two_ways_have_names_of_their_own(point: Point) -> None:

@@ -73,7 +73,7 @@ def test_nothing_is_loaded_or_run(page: Page, reproduced: Path) -> None:
 
 def test_links_lead_somewhere(page: Page) -> None:
     assert {a[1:] for a in page.addresses if a.startswith("#")} == set(page.ids)
-    assert page.ids == ["table1", "figure3", "table5", "table6"]
+    assert page.ids == ["figure3", "table5", "table6"]
 
 
 def test_all_of_the_report_is_on_the_page(page: Page, reproduced: Path) -> None:
@@ -85,7 +85,6 @@ def test_all_of_the_report_is_on_the_page(page: Page, reproduced: Path) -> None:
         for row in entry["rows"]:
             for cell in row["text"]:
                 assert cell["ours"] in page.text and cell["paper"] in page.text
-    assert "not run yet: 16 of 16 jobs" in page.text
 
 
 def test_text_is_never_markup(reproduced: Path) -> None:

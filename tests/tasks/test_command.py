@@ -9,7 +9,10 @@ import pytest
 from mixit_titan.cli import main
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.addition import Addition
-from mixit_titan.tasks.task import TASKS
+from mixit_titan.tasks.command import TaskArguments
+from mixit_titan.tasks.options import parse, preset_run, run_words
+from mixit_titan.tasks.settings import Run
+from mixit_titan.tasks.task import TASKS, task_class
 
 SMALL = {"width": 8, "heads": 2, "layers": 1, "batch": 4, "steps": 2, "test": 20, "digits": 2}
 
@@ -221,6 +224,28 @@ def test_a_run_shorter_than_its_warm_up_reaches_its_learning_rate_and_says_so(
         assert rates == [0.25, 0.5]
 
 
+def test_a_run_can_be_typed() -> None:
+    """Also where a value is nothing, or begins with a dash."""
+    for line in (
+        "yelp --variant mixit --no-causal --csv=-odd.csv --no-bias --target-accuracy 0.5",
+        "addition --variant random --freeze qk mlp --target-accuracy None --bf16 --lr 1e-05",
+        "hop --freeze --weight-decay 0.25 --decay linear --hops 2",
+        "retrieval --variant frozen_qk --preset paper --init-std None",
+        "dyck --variant lstm --seed 3",
+    ):
+        name, *words = line.split()
+        preset = "paper" if "paper" in words else "cpu"
+
+        def read(name: str, words: list[str], preset: str = preset) -> Run:
+            default = TaskArguments(run=preset_run(name, preset, words))
+            return parse(TaskArguments[task_class(name)], default, name, words).run
+
+        run = read(name, words)
+        typed, *typed_words = run_words(run, preset)
+        assert typed == name and read(name, typed_words) == run
+        assert len(typed_words) <= len(words) + 4  # only what differs from the preset
+
+
 @pytest.mark.parametrize("command", ["task", "task addition", "sweep"])
 def test_help_shows_an_example(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, command: str
@@ -232,6 +257,7 @@ def test_help_shows_an_example(
     assert f"Example: mixit-titan {command.split()[0]}" in text
 
 
+@pytest.mark.usefixtures("forkserver")
 def test_a_sweep_skips_what_is_done_and_repeats_what_is_broken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
@@ -239,13 +265,13 @@ def test_a_sweep_skips_what_is_done_and_repeats_what_is_broken(
     line = f"sweep addition --variants mixit --grid width=8,12 --set {small} --jobs 2 "
     line += f"--out {tmp_path}"
     call(monkeypatch, line)
-    assert "2 points, 0 of them done before" in capsys.readouterr().err
+    assert "2 jobs, 0 of them done before" in capsys.readouterr().err
     results = sorted(tmp_path.glob("*/result.json"))
     assert {json.loads(path.read_text())["settings"]["width"] for path in results} == {8, 12}
     results[0].write_text('{"accuracy": 1')
     times = [path.stat().st_mtime_ns for path in results]
     call(monkeypatch, line)
-    assert "2 points, 1 of them done before" in capsys.readouterr().err
+    assert "2 jobs, 1 of them done before" in capsys.readouterr().err
     assert [path.stat().st_mtime_ns == t for path, t in zip(results, times, strict=True)] == [
         False,
         True,

@@ -1,0 +1,68 @@
+"""A training run as a job, finished when it was validated after its last step."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.config.train import TrainArguments, run_train
+from mixit_titan.jobs.job import Job, Result
+from mixit_titan.runtime.metrics import read_metrics
+
+TRAINING_MODULES = ("mixit_titan.config.train", "torch._dynamo")
+"""To be imported once for many trainings. The last is imported by the first step of any optimizer,
+which takes a second or two."""
+
+
+def training_job(
+    config: str,
+    overrides: list[str],
+    folder: Path,
+    *,
+    name: str,
+    steps: int,
+    nproc: int | None = None,
+    alone: bool = False,
+    settings: dict[str, Any] | None = None,
+) -> Job:
+    """Of a file of train_configs. `overrides` name as many `steps`, and a validation after them,
+    whose line of metrics.jsonl is the result."""
+    arguments = TrainArguments(str(shipped_configs()[config]), nproc)
+    return Job(
+        folder=folder,
+        name=name,
+        kind=config,
+        work=run_train,
+        arguments=(arguments, ["--dump_folder", str(folder), *overrides]),
+        read=partial(_last_validation, steps=steps),
+        settings=settings or {},
+        alone=alone,
+        mend=partial(_remove_without_validation, steps=steps),
+        status=partial(_status, steps=steps),
+    )
+
+
+def _last_validation(folder: Path, *, steps: int) -> Result | None:
+    for line in read_metrics(folder / "metrics.jsonl"):
+        if line["step"] == steps and "validation_loss" in line:
+            return line
+    return None
+
+
+def _remove_without_validation(folder: Path, *, steps: int) -> None:
+    """A run that was stopped after its last step and before its last validation has no more steps
+    to do, and would never validate."""
+    if (folder / "checkpoint" / f"step-{steps}").exists():
+        shutil.rmtree(folder)
+
+
+def _status(folder: Path, *, steps: int) -> str:
+    trained = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+    if not trained:
+        return ""
+    last = trained[-1]
+    return (
+        f"step {last['step']:,} of {steps:,}, training loss {last['loss']:.3f}, "
+        f"{last['tokens_per_s']:,.0f} tokens/s"
+    )

@@ -1,0 +1,58 @@
+"""A job: work for a process of its own, in a folder of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.files import write_text
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Job:
+    """`work(*arguments)`, a function of a module and what can be pickled, is called in a process of
+    its own. Jobs of the same folder are the same job."""
+
+    folder: Path
+    name: str
+    kind: str
+    """Jobs of one kind take about the same time."""
+    work: Callable[..., object]
+    arguments: tuple[Any, ...]
+    read: Callable[[Path], Result | None]
+    """The result in the folder; None until it is finished, and where it is broken."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What a report says of it."""
+    after: tuple["Job", ...] = ()
+    """What must be done before."""
+    alone: bool = False
+    """Not beside other jobs, and after them."""
+    mend: Callable[[Path], object] = lambda folder: None
+    """Called before it is started: removes what a kill left that cannot be resumed."""
+    status: Callable[[Path], str] = lambda folder: ""
+    """How far it is, in a few words; at its end, how it went."""
+
+    @property
+    def result(self) -> Result | None:
+        return self.read(self.folder)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
+
+    @property
+    def seconds(self) -> float:
+        """What it took, in all of its starts."""
+        if self._seconds_file.exists():
+            return float(self._seconds_file.read_text())
+        return (self.result or {}).get("seconds", 0.0)  # another command ran it
+
+    def add_seconds(self, seconds: float) -> None:
+        before = float(self._seconds_file.read_text()) if self._seconds_file.exists() else 0.0
+        write_text(self._seconds_file, f"{before + seconds:.3f}\n")
+
+    @property
+    def _seconds_file(self) -> Path:
+        return self.folder / "seconds"

@@ -1,0 +1,66 @@
+"""The process of a job: how it starts, where its output goes, and how it ends."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from mixit_titan.errors import one_sentence
+from mixit_titan.jobs.job import Job
+
+
+def preload(modules: Sequence[str]) -> None:
+    """Let processes be forked from one that has imported these, which may take seconds. It is
+    started with the first job of this process, and later calls change nothing."""
+    # To ask CUDA itself for its devices, as an import may, would keep it from all forked processes.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*modules])
+
+
+def start(job: Job, share: int) -> BaseProcess:
+    """`share`: how many jobs share the cores."""
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=_work, args=(job.work, job.arguments, job.log, share))
+    process.start()
+    return process
+
+
+def _work(work: Callable, arguments: tuple[Any, ...], log: Path, share: int) -> None:
+    """What the job prints goes to its folder, also the sentence that a mistake ends in."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if share > 1 and "OMP_NUM_THREADS" not in os.environ:
+        import torch
+
+        torch.set_num_threads(max(1, torch.get_num_threads() // share))
+    with one_sentence():
+        work(*arguments)
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed cannot end its jobs: they would run beside those of the next."""
+    multiprocessing.parent_process().join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM is as Ctrl-C: whoever started processes ends them."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,67 @@
+"""A run of a task as a job."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.jobs.job import Job, Result
+from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.tasks.checkpoint import read_state
+from mixit_titan.tasks.command import run_task
+from mixit_titan.tasks.loop import read_result
+from mixit_titan.tasks.settings import Run
+
+TASK_MODULES = ("mixit_titan.tasks.command", "torch._dynamo")
+"""To be imported once for many runs. The last is imported by the first step of any optimizer, which
+takes a second or two."""
+
+
+def task_job(
+    run: Run,
+    folder: Path,
+    *,
+    name: str,
+    device: str = "auto",
+    settings: dict[str, Any] | None = None,
+) -> Job:
+    return Job(
+        folder=folder,
+        name=name,
+        kind=run.task_name,
+        work=partial(run_task, device=device, wandb=False, quiet=False),
+        arguments=(run, folder),
+        read=task_result,
+        settings=settings or {},
+        mend=_remove_broken,
+        status=partial(_status, steps=run.settings.steps),
+    )
+
+
+def task_result(folder: Path) -> Result | None:
+    """None also where it is broken: it is made again."""
+    try:
+        result = read_result(folder)
+    except ConfigError:
+        return None
+    return result if result is not None and {"accuracy", "settings"} <= result.keys() else None
+
+
+def _remove_broken(folder: Path) -> None:
+    """A result or a checkpoint that was cut off."""
+    try:
+        read_state(folder)
+        broken = (folder / "result.json").exists() and task_result(folder) is None
+    except ConfigError:
+        broken = True
+    if broken:
+        shutil.rmtree(folder)
+
+
+def _status(folder: Path, *, steps: int) -> str:
+    result = task_result(folder)
+    if result is not None:
+        return f"accuracy {result['accuracy']:.2%}"
+    lines = read_metrics(folder / "metrics.jsonl")
+    return f"step {lines[-1]['step']:,} of {steps:,}" if lines else ""
