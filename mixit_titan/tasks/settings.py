@@ -103,8 +103,8 @@ class Run(Generic[T]):
         self.settings.check()
         if not self.settings.causal and not self.task.may_look_ahead:
             raise ConfigError(
-                f"--no-causal: {task_name(self.task)} asks within the sequence, and a matrix that looks "
-                "ahead would see the answers; it is for tasks such as yelp"
+                f"--no-causal: {task_name(self.task)} asks within the sequence, and a matrix that "
+                "looks ahead would see the answers; it is for tasks such as yelp"
             )
 
     def described(self) -> dict[str, Any]:
