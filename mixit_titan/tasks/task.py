@@ -125,7 +125,7 @@ def _imported(path: str) -> object:
     try:
         return operator.attrgetter(name)(imported)
     except AttributeError:
-        raise unknown("task", name, _tasks_in(imported), where=str(imported.__file__)) from None
+        raise unknown("task", name, _tasks_in(imported), where=module) from None
 
 
 def _tasks_in(module: object) -> list[str]:

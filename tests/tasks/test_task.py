@@ -114,7 +114,8 @@ def test_one_line_makes_it_a_task_by_name(
 
 BAD = {
     "absent_module:Copy": "cannot be imported (No module named 'absent_module')",
-    "toy_tasks:Cpy": "unknown task 'Cpy' in",
+    "toy_tasks:Cpy": "unknown task 'Cpy' in toy_tasks: did you mean 'Copy'?",
+    "sys:Copy": "unknown task 'Copy' in sys",
     "toy_tasks:np": "it is not a class that inherits from mixit_titan.tasks.task.Task",
     "toy_tasks:Examples": "it is not a class that inherits",
     "toy_tasks:Task": "it lacks draw, positions, token_count",
