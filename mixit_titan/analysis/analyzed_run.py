@@ -30,6 +30,7 @@ from mixit_titan.runtime.trained import Trained, load_trained
 from mixit_titan.tasks.baselines import BASELINES
 from mixit_titan.tasks.models import build_model, model_config
 from mixit_titan.tasks.settings import Run
+from mixit_titan.tasks.task import task_name
 from mixit_titan.tasks.trained import load_trained_task
 
 _LONGEST = 256  # tokens of a piece of text
@@ -75,7 +76,7 @@ def load_subject(
 
 def _task_subject(run_dir: Path, count: int, task: str | None) -> Subject:
     run, model = load_trained_task(run_dir, task=task)
-    settings, name = run.settings, run.task_name
+    settings, name = run.settings, task_name(run.task)
     if settings.variant == "lstm":
         raise ConfigError(f"{run_dir} is of an LSTM, which has no layers of heads to look at")
     _, test = run.task.split(seed=settings.seed, train=settings.train, test=settings.test)

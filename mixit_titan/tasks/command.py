@@ -18,7 +18,7 @@ from mixit_titan.tasks.options import parse, preset_run, word_after
 from mixit_titan.tasks.presets import PRESETS
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Run, T
-from mixit_titan.tasks.task import TASKS, task_class
+from mixit_titan.tasks.task import TASKS, task_class, task_name
 
 USAGE = f"""usage: mixit-titan task NAME [--variant V] [--preset cpu|paper] [options]
 
@@ -74,7 +74,7 @@ def run_task(
     run: Run, out: Path | None, *, device: str, wandb: bool, quiet: bool
 ) -> dict[str, Any]:
     described = run.described()
-    name = f"{run.task_name.replace(':', '-')}_{run.settings.variant}"  # no colons in paths
+    name = f"{task_name(run.task).replace(':', '-')}_{run.settings.variant}"  # no colons in paths
     folder = out or Path("runs/tasks") / f"{name}_{run.hash}"
     console = Console(stderr=True, quiet=quiet)
     reporter = Reporter(

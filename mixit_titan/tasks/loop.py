@@ -26,6 +26,7 @@ from mixit_titan.tasks.models import build_model, count, trained_parameters
 from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Run, Settings
+from mixit_titan.tasks.task import task_name
 
 _LOG_EVERY = 50
 _COMMON = {
@@ -85,7 +86,7 @@ class Loop:
         )
         if not self.test:
             raise ConfigError(
-                f"{run.task_name} has no example to test on: it takes more of them, one in "
+                f"{task_name(run.task)} has no example to test on: it takes more of them, one in "
                 "eight is for testing"
             )
         self.model = build_model(run).to(device)
@@ -166,7 +167,7 @@ class Loop:
     def result(self, score: Score) -> dict[str, Any]:
         trainable = count(trained_parameters(self.model))
         result = {
-            "task": self.run.task_name,
+            "task": task_name(self.run.task),
             "variant": self.settings.variant,
             **asdict(score),
             "trainable_params": trainable,

@@ -17,7 +17,7 @@ def preset_run(name: str, preset: str, words: list[str]) -> Run:
     """A preset of a task, for the variant that `words` names."""
     cls = task_class(name)
     variant = word_after("--variant", words) or Settings.variant
-    keys, values = field_names(cls), preset_values(preset, task_name(cls), variant)
+    keys, values = field_names(cls), preset_values(preset, task_name(cls()), variant)
     return Run(
         task=cls(**{key: value for key, value in values.items() if key in keys}),
         settings=Settings(**{key: value for key, value in values.items() if key not in keys}),

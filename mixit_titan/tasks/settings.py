@@ -103,18 +103,14 @@ class Run(Generic[T]):
         self.settings.check()
         if not self.settings.causal and not self.task.may_look_ahead:
             raise ConfigError(
-                f"--no-causal: {self.task_name} asks within the sequence, and a matrix that looks "
-                "ahead would see the answers; it is for tasks such as yelp"
+                f"--no-causal: {task_name(self.task)} asks within the sequence, and a matrix that "
+                "looks ahead would see the answers; it is for tasks such as yelp"
             )
-
-    @property
-    def task_name(self) -> str:
-        return task_name(type(self.task))
 
     def described(self) -> dict[str, Any]:
         """A flat description, ready for JSON."""
         return {
-            "task": self.task_name,
+            "task": task_name(self.task),
             **dataclasses.asdict(self.task),
             **dataclasses.asdict(self.settings),
         }

@@ -102,8 +102,8 @@ def task_class(name: str) -> type[Task]:
     return cls
 
 
-def task_name(cls: type[Task]) -> str:
-    path = f"{cls.__module__}:{cls.__qualname__}"
+def task_name(task: Task) -> str:
+    path = f"{type(task).__module__}:{type(task).__qualname__}"
     return next((name for name, known in TASKS.items() if known == path), path)
 
 
@@ -125,7 +125,7 @@ def _imported(path: str) -> object:
     try:
         return operator.attrgetter(name)(imported)
     except AttributeError:
-        raise unknown("task", name, _tasks_in(imported), where=str(imported.__file__)) from None
+        raise unknown("task", name, _tasks_in(imported), where=module) from None
 
 
 def _tasks_in(module: object) -> list[str]:

@@ -41,8 +41,11 @@ def _run(result: Any, folder: Path, named: str | None) -> Run:
             key: tuple(value) if isinstance(value, list) else value  # JSON has no tuples
             for key, value in result["settings"].items()
         }
-        cls = _task_class(values.pop("task"), folder, named)
+        saved = values.pop("task")
+        cls = _task_class(saved, folder, named)
         task = cls(**{key: values.pop(key) for key in field_names(cls) if key in values})
+        if task_name(task) != saved:
+            raise ConfigError(f"--task is {named!r}, and {folder} is of the task {saved!r}")
         run = Run(task=task, settings=Settings(**values))
         run.check()
     except ConfigError:
@@ -63,7 +66,4 @@ def _task_class(saved: str, folder: Path, named: str | None) -> type[Task]:
             f"{folder} is of the task {saved!r}, which is not one of mixit_titan's: if you trust "
             "that code, name it with --task MODULE:CLASS"
         )
-    cls = task_class(saved if named is None else named)
-    if named is not None and task_name(cls) != saved:
-        raise ConfigError(f"--task is {named!r}, and {folder} is of the task {saved!r}")
-    return cls
+    return task_class(saved if named is None else named)

@@ -83,7 +83,7 @@ def test_a_run_of_an_outside_task_comes_back_only_if_the_task_is_named(
     assert "toy_tasks" not in sys.modules
 
     run, _ = load_trained_task(folder, task=toy)
-    assert run.task_name == toy and run.task.length == 3
+    assert task_name(run.task) == toy and run.task.length == 3
     subject = load_subject(folder, text=None, count=2, task=toy)
     assert [subject.token_name(token) for token in (0, 25, 26)] == ["a", "z", "|"]
     call(monkeypatch, f"analyze attention {folder} --task {toy}")
@@ -104,7 +104,7 @@ def test_one_line_makes_it_a_task_by_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, toy: str
 ) -> None:
     monkeypatch.setitem(TASKS, "copy", toy)
-    assert task_name(task_class("copy")) == task_name(task_class(toy)) == "copy"
+    assert task_class("copy") is task_class(toy) and task_name(task_class(toy)()) == "copy"
     for preset in ("cpu", "paper"):  # neither has a row for it
         run = preset_run("copy", preset, ["--variant", "mixit"])
         assert run == Run(task=task_class(toy)(), settings=Settings(variant="mixit"))
@@ -114,7 +114,8 @@ def test_one_line_makes_it_a_task_by_name(
 
 BAD = {
     "absent_module:Copy": "cannot be imported (No module named 'absent_module')",
-    "toy_tasks:Cpy": "unknown task 'Cpy' in",
+    "toy_tasks:Cpy": "unknown task 'Cpy' in toy_tasks: did you mean 'Copy'?",
+    "sys:Copy": "unknown task 'Copy' in sys",
     "toy_tasks:np": "it is not a class that inherits from mixit_titan.tasks.task.Task",
     "toy_tasks:Examples": "it is not a class that inherits",
     "toy_tasks:Task": "it lacks draw, positions, token_count",
@@ -193,7 +194,7 @@ RECORDED = {
 @pytest.mark.parametrize("name", TASKS)
 def test_a_built_in_task_names_its_folders_as_it_always_did(name: str) -> None:
     run = Run(task=task_class(name)(), settings=Settings())
-    assert (run.task_name, run.hash) == (name, RECORDED[name])
+    assert (task_name(run.task), run.hash) == (name, RECORDED[name])
 
 
 def test_tokens_have_names() -> None:
