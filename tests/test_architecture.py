@@ -22,8 +22,6 @@ LAYERS = [
     ["__main__"],
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
-# Written into exported folders, where it stands beside modeling_mixit.py.
-COPIED = "export.hf_mixit"
 
 
 def modules() -> dict[str, Path]:
