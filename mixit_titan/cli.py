@@ -36,12 +36,25 @@ def main() -> None:
 
 
 def train(arguments: list[str]) -> None:
-    from mixit_titan.config.train import TrainArguments, run_train
+    from mixit_titan.config.run import run_train
 
     args, overrides = tyro.cli(
         TrainArguments, prog="mixit-titan train", args=arguments, return_unknown_args=True
     )
-    run_train(args, overrides)
+    run_train(args.config, overrides, args.nproc)
+
+
+@dataclass
+class TrainArguments:
+    """Train with torchtitan's Trainer. Any key of the file can be overridden on the command line.
+
+    Example: mixit-titan train train_configs/debug_mixit.toml --training.steps 20
+    """
+
+    config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
+    """A TOML file, such as one of train_configs/. docs/training.md lists its keys."""
+    nproc: int | None = None
+    """Ranks on this machine (default: one per GPU, else 1). Ignored inside torchrun and srun."""
 
 
 def params(arguments: list[str]) -> None:

@@ -1,7 +1,7 @@
 """Trains all five variants on this machine, one after the other, and compares them.
 
-Each run is what `mixit-titan train` does with train_configs/debug_VARIANT.toml, longer than the
-file says. A run that was interrupted resumes from its last checkpoint; a finished one is kept.
+Each run is what `mixit-titan train` does with train_configs/debug_standard.toml and a variant,
+longer than the file says. A run that was interrupted resumes from its last checkpoint; a finished one is kept.
 """
 
 import statistics
@@ -21,7 +21,7 @@ from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.accounting import count
 from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.plotting import COLORS, save_figure
+from mixit_titan.plotting import COLORS, OTHER, save_figure
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tables import markdown_table, screen_table
 
@@ -67,9 +67,10 @@ def _job(variant: str, args: DemoArguments) -> Job:
     overrides += ["--lr_scheduler.warmup_steps", str(min(40, args.steps))]
     overrides += ["--validator.freq", str(args.steps), "--validator.rows", "-1"]
     overrides += ["--checkpoint.interval", "100"]
+    overrides += ["--model.variant", variant]
     folder = args.out / f"{variant}_{args.steps}"
-    config = f"debug_{variant}"
-    return training_job(config, overrides, folder, name=variant, steps=args.steps, nproc=1)
+    named = {"name": variant, "steps": args.steps}
+    return training_job("debug_standard", overrides, folder, **named, nproc=1)
 
 
 def _summary(variant: str, args: DemoArguments, folder: Path) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def _plot(rows: list[dict[str, Any]], path: Path) -> None:
     axes = figure.subplots()
     for row in rows:
         steps, losses = zip(*row["training_loss"], strict=True)
-        axes.plot(steps, losses, label=row["variant"], color=COLORS[row["variant"]])
+        axes.plot(steps, losses, label=row["variant"], color=COLORS.get(row["variant"], OTHER))
     axes.set_xlabel("step")
     axes.set_ylabel("training loss (nats per byte)")
     axes.set_title("Five variants on the Python standard library's sources")

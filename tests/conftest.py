@@ -27,7 +27,7 @@ from tests.runtime.conftest import Runs
 def forkserver() -> None:
     """For tests that run jobs from this process: it has one server only, which the first would
     start for itself. This one has imported what any job needs."""
-    process.preload([*TASK_MODULES, "mixit_titan.config.train", "mixit_titan.bench.command"])
+    process.preload([*TASK_MODULES, "mixit_titan.config.run", "mixit_titan.bench.command"])
     multiprocessing.forkserver.ensure_running()
 
 

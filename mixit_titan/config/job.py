@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mixit_titan.config.run import run_train
 from mixit_titan.config.shipped import shipped_configs
-from mixit_titan.config.train import TrainArguments, run_train
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.runtime.metrics import read_metrics
 
-TRAINING_MODULES = ("mixit_titan.config.train", "torch._dynamo")
+TRAINING_MODULES = ("mixit_titan.config.run", "torch._dynamo")
 """To be imported once for many trainings. The last is imported by the first step of any optimizer,
 which takes a second or two."""
 
@@ -28,13 +28,13 @@ def training_job(
 ) -> Job:
     """Of a file of train_configs. `overrides` name as many `steps`, and a validation after them,
     whose line of metrics.jsonl is the result."""
-    arguments = TrainArguments(str(shipped_configs()[config]), nproc)
+    own = ["--dump_folder", str(folder)]
     return Job(
         folder=folder,
         name=name,
         kind=config,
         work=run_train,
-        arguments=(arguments, ["--dump_folder", str(folder), *overrides]),
+        arguments=(str(shipped_configs()[config]), [*own, *overrides], nproc),
         read=partial(_last_validation, steps=steps),
         settings=settings or {},
         alone=alone,

@@ -1,6 +1,9 @@
-"""A TOML file plus command-line overrides -> a torchtitan Trainer.Config."""
+"""A TOML file plus command-line overrides -> a torchtitan Trainer.Config, and the ranks that train
+by it."""
 
 import dataclasses
+import signal
+import sys
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -38,6 +41,10 @@ from mixit_titan.model.recipes import Recipe, find_recipe
 from mixit_titan.model.shapes import Shape, find_flavor
 from mixit_titan.model.storage import choose_form
 from mixit_titan.model.variants import Variant, find_variant
+from mixit_titan.runtime.checkpoint import latest_step
+from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
+from mixit_titan.runtime.run_state import read_state
+from mixit_titan.runtime.train import train
 from mixit_titan.runtime.trainer import MixitTrainer
 
 Table = dict[str, Any]
@@ -69,6 +76,26 @@ def load_run(
     check_data(run)
     check_hugging_face(run)
     return run
+
+
+def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None:
+    """Train: as one rank where torchrun or srun started it, else by starting `nproc` ranks here
+    (default: one per GPU, else 1)."""
+    world_size = ranks_from_environment()
+    ranks = world_size or local_ranks(nproc)
+    run = load_run(path, overrides, world_size=ranks)
+    check_folder(run)
+    if world_size is not None:
+        train(run)
+        return
+    if latest_step(run) == run.training.steps:
+        print(f"The run in {run.dump_folder} is finished: raise --training.steps to go on")
+        return
+    launch(ranks, ["train", path, *overrides], lambda: train(run))
+    state = read_state(Path(run.dump_folder))
+    if state is not None and state.word == "stopped":
+        print(f"Stopped after step {state.step}: the same command goes on", file=sys.stderr)
+        sys.exit(128 + signal.SIGTERM)
 
 
 def _top_level(table: Table, where: str, on_gpus: bool) -> TopLevel:

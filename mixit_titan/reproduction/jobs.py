@@ -16,7 +16,6 @@ from typing import Any, Literal
 from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
 from mixit_titan.bench.command import BenchArguments, run_bench
 from mixit_titan.config.job import training_job
-from mixit_titan.config.train import TrainArguments
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.reproduction.paper import TABLE_8
 from mixit_titan.tasks.job import task_job
@@ -142,7 +141,7 @@ def training_words(job: Job, plan: Plan) -> list[str] | None:
     match job.arguments:
         case Run() as run, folder:
             return ["task", *run_words(run, plan.scale), "--out", str(folder)]
-        case TrainArguments(config=config, nproc=nproc), overrides:
+        case str() as config, overrides, nproc:
             ranks = [] if nproc is None else ["--nproc", str(nproc)]
             return ["train", config, *ranks, *overrides]
     return None
