@@ -1,7 +1,8 @@
 """Trains all five variants on this machine, one after the other, and compares them.
 
 Each run is what `mixit-titan train` does with train_configs/debug_standard.toml and a variant,
-longer than the file says. A run that was interrupted resumes from its last checkpoint; a finished one is kept.
+longer than the file says. A run that was interrupted resumes from its last checkpoint; a finished
+one is kept.
 """
 
 import statistics

@@ -14,6 +14,7 @@ from torchtitan.trainer import Trainer
 
 from mixit_titan.config.checks import (
     check_data,
+    check_folder,
     check_hugging_face,
     check_loss,
     check_numbers,

@@ -12,6 +12,7 @@ from mixit_titan.tasks.checkpoint import read_state
 from mixit_titan.tasks.command import run_task
 from mixit_titan.tasks.loop import read_result
 from mixit_titan.tasks.settings import Run
+from mixit_titan.tasks.task import task_name
 
 TASK_MODULES = ("mixit_titan.tasks.command", "torch._dynamo")
 """To be imported once for many runs. The last is imported by the first step of any optimizer, which
@@ -29,7 +30,7 @@ def task_job(
     return Job(
         folder=folder,
         name=name,
-        kind=run.task_name,
+        kind=task_name(run.task),
         work=partial(run_task, device=device, wandb=False, quiet=False),
         arguments=(run, folder),
         read=task_result,

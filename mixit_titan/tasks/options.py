@@ -41,7 +41,7 @@ def parse(form: Any, default: Any, name: str, words: list[str]) -> Any:
 
 def run_words(run: Run, preset: str) -> list[str]:
     """What to type after `mixit-titan task` for this run: `parse` reads it again."""
-    name = run.task_name
+    name = task_name(run.task)
     words = ["--preset", preset, "--variant", run.settings.variant]
     default = preset_run(name, preset, words)
     for part, plain in ((run.task, default.task), (run.settings, default.settings)):
