@@ -33,25 +33,38 @@ if TYPE_CHECKING:
     from tests.runtime.conftest import Runs
 
 # What takes longest begins first, so that no worker is left alone with it.
-FIRST = ("tests/runtime", "tests/reproduction", "tests/test_cli.py", "tests/kernels/test_triton.py")
+FIRST = (
+    "tests/runtime/test_stopping.py",
+    "tests/test_cli.py",
+    "tests/runtime",
+    "tests/reproduction",
+    "tests/kernels/test_triton.py",
+    "tests/bench",
+)
+# Each test can go to another worker. Of other modules, all go to one, which makes their fixtures.
+APART = ("tests/runtime/test_training.py", "tests/test_cli.py")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a fixture go to one worker: those of a module, or of a folder. The fixtures
-    of this file are made once for all workers."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    for item in items:
-        places = [
-            fixture.baseid
-            for fixtures in item._fixtureinfo.name2fixturedefs.values()
-            for fixture in fixtures
-            if fixture.scope != "function" and fixture.baseid not in ("", ".", "tests")
-        ]
-        if places:
-            item.add_marker(pytest.mark.xdist_group(min(places, key=len)))
-    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: [not item.nodeid.startswith(start) for start in FIRST])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Not xdist's own groups, which do nothing from pytest 9.2 on (pytest-xdist#1386)."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            if module in APART:
+                return nodeid
+            # The session's fixtures of this folder are for all of its modules.
+            return "reproduction" if module.startswith("tests/reproduction") else module
+
+    config.option.loadscopereorder = False
+    return Scheduler(config, log)
 
 
 def pytest_collection_finish() -> None:

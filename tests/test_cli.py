@@ -124,8 +124,8 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(
     tmp_path: Path, forkserver: Forkserver, ranks: int
 ) -> None:
     run = tmp_path / "run"
-    nproc = ["--nproc", str(ranks)]
-    words = train_words(run, *nproc, "--checkpoint.interval", "5", steps=100000)
+    interrupted = ["--nproc", str(ranks), "--checkpoint.interval", "5"]
+    words = train_words(run, *interrupted, steps=100000)
     with forkserver.start(mixit_titan, *words) as process:
         wait_until(lambda: len(read_metrics(run / "metrics.jsonl")) >= 20, process)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does
@@ -136,7 +136,7 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(
     saved = max(int(p.name[5:]) for p in (run / "checkpoint").glob("step-*"))
     assert saved >= 10
     for said in ("Training completed", "is finished: raise --training.steps to go on"):
-        words = train_words(run, *nproc, steps=saved + 3)
+        words = train_words(run, "--nproc", "1", steps=saved + 3)
         with forkserver.start(mixit_titan, *words) as process:
             code, output = process.wait(300), process.output()
         assert code == 0 and said in output, output
