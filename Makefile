@@ -30,10 +30,10 @@ demo: $(STAMP)
 reproduce: $(STAMP)
 	$(BIN)/mixit-titan reproduce --scale cpu --out runs/reproduce
 
-# One folder or file: no lint, no workers, slow tests too.
+# One folder or file, at once: no lint, no workers.
 ifdef FAST
 test: $(STAMP)
-	$(PYTEST) $(FAST)
+	$(PYTEST) -m 'not slow' $(FAST)
 else
 test: lint
 	$(PYTEST) $(WORKERS) -m 'not slow' --ignore=tests/slurm

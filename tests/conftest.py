@@ -12,9 +12,11 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit it
-    # What runs tokenise and compile on the way is kept for this session only.
-    _CACHE = tempfile.TemporaryDirectory(prefix="mixit_titan_tests_")
-    os.environ["XDG_CACHE_HOME"] = _CACHE.name
+    # What runs tokenise and compile on the way is kept for this session only, and so is what
+    # torchrun and wandb leave in temporary folders.
+    _CACHE = tempfile.TemporaryDirectory(prefix="mixit_titan_tests_", ignore_cleanup_errors=True)
+    for name in ("XDG_CACHE_HOME", "TMPDIR"):
+        os.environ[name] = _CACHE.name
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(_CACHE.name) / "inductor")
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,11 @@ class Process:
 
 
 class Forkserver:
-    def __init__(self) -> None:
+    def __init__(self, preloaded: Sequence[str] = PRELOADED) -> None:
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "tests.forkserver", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.forkserver", str(theirs.fileno()), *preloaded],
                 # Asking whether there is a GPU must leave CUDA untouched, or no fork could use it.
                 env=os.environ | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
                 cwd=Path(__file__).parents[1],
@@ -134,7 +134,7 @@ class Forkserver:
         self._server.wait()
 
 
-def _as_they_end(processes: list[Process], deadline: float) -> Any:
+def _as_they_end(processes: list[Process], deadline: float) -> Iterator[Process]:
     """One that failed must not be waited for behind one that waits for it."""
     left = {process._status: process for process in processes}
     while left:
@@ -176,18 +176,19 @@ def _serve(connection: socket.socket) -> bytes | None:
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
-            for descriptor in (woken, wake, status, *running.values()):
+            for descriptor in (woken, wake, *running.values()):
                 os.close(descriptor)
             connection.close()
-            return _begin(request, output)
+            return _begin(request, output, status)
         running[pid] = status
-        os.write(status, _NUMBER.pack(pid))
         os.close(output)
 
 
-def _begin(request: bytes, output: int) -> bytes:
+def _begin(request: bytes, output: int, status: int) -> bytes:
     """Turn a fork into a process as a terminal would start it."""
     os.setsid()
+    os.write(status, _NUMBER.pack(os.getpid()))  # from now on it can be signalled as a group
+    os.close(status)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a script's background
     for stream in (1, 2):
@@ -215,15 +216,16 @@ def _end(running: dict[int, int]) -> None:
     deadline = time.monotonic() + _SECONDS_TO_END
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, number)
+            for kill in (os.killpg, os.kill):  # it may not be a group yet
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid, number)
         while running and time.monotonic() < deadline:
             time.sleep(0.05)
             _reap(running)
 
 
 if __name__ == "__main__":
-    for name in PRELOADED:
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     gc.freeze()  # else every fork looks through all of it once more before it ends
     call = _serve(socket.socket(fileno=int(sys.argv[1])))
