@@ -126,9 +126,9 @@ def uncommon_runs(runs: "Runs") -> "Runs":
 def _once(made: Path, make: Callable[[], None]) -> None:
     """Of the workers that come here, one makes and the others wait."""
     made.parent.mkdir(exist_ok=True)
-    with made.open("a+") as file:
+    with made.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        if file.tell() == 0:
+        if made.stat().st_size == 0:
             make()
             file.write("made")
 
