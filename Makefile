@@ -1,12 +1,17 @@
-# make demo   set up and run the main job      make test   set up and run the tests
+# make demo   set up and run the main job      make test   set up and run the tests: minutes
+# make test FAST=tests/data   the tests of one folder or file
+# make test-all   also what is slow by its nature
 # make reproduce   the paper's tables and figures again, on a CPU
 # make test-slurm   the tests that need a Slurm, which it installs (Debian or Ubuntu, as root)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+# As many as there are cores; more would not fit into the memory of most machines.
+WORKERS := -n auto --maxprocesses 8
 
-.PHONY: venv demo reproduce test test-slurm lint clean
+.PHONY: venv demo reproduce test test-slow test-all test-slurm lint clean
 
 venv: $(STAMP)
 
@@ -25,12 +30,23 @@ demo: $(STAMP)
 reproduce: $(STAMP)
 	$(BIN)/mixit-titan reproduce --scale cpu --out runs/reproduce
 
+# One folder or file, at once: no lint, no workers.
+ifdef FAST
+test: $(STAMP)
+	$(PYTEST) -m 'not slow' $(FAST)
+else
 test: lint
-	$(BIN)/python -m pytest --ignore=tests/slurm
+	$(PYTEST) $(WORKERS) -m 'not slow' --ignore=tests/slurm
+endif
+
+test-slow: $(STAMP)
+	$(PYTEST) $(WORKERS) -m slow --ignore=tests/slurm
+
+test-all: test test-slow
 
 test-slurm: $(STAMP)
 	bash tests/slurm/install.sh
-	$(BIN)/python -m pytest tests/slurm
+	$(PYTEST) tests/slurm
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

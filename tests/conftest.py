@@ -1,61 +1,149 @@
+"""What all tests share. Importing this file is cheap: the process that only hands tests out to
+workers imports it too, and so does a folder that needs none of it."""
+
 import os
 import tempfile
+from pathlib import Path
 
-# Some sandboxes advertise AMX and do not let it run: a bfloat16 product would kill the process.
-# oneDNN reads this when torch is imported.
+# oneDNN reads it when torch is imported. Some sandboxes advertise AMX and do not let it run: a
+# bfloat16 product would kill the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# So does OpenMP. Models this small gain nothing from more, and workers must not fight for cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What runs tokenise on the way is kept for this session only.
-_CACHE = tempfile.TemporaryDirectory(prefix="mixit_titan_tests_")
-os.environ["XDG_CACHE_HOME"] = _CACHE.name
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit it
+    # What runs tokenise and compile on the way is kept for this session only, and so is what
+    # torchrun and wandb leave in temporary folders.
+    _CACHE = tempfile.TemporaryDirectory(prefix="mixit_titan_tests_", ignore_cleanup_errors=True)
+    for name in ("XDG_CACHE_HOME", "TMPDIR"):
+        os.environ[name] = _CACHE.name
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(_CACHE.name) / "inductor")
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 import argparse
+import fcntl
+import gc
 import inspect
-import multiprocessing.forkserver
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mixit_titan.data.command import PrepareArguments, run_prepare
-from mixit_titan.jobs import process
-from mixit_titan.model.variants import VARIANTS
-from mixit_titan.tasks.job import TASK_MODULES
-from tests.runtime.conftest import Runs
+from tests.forkserver import Forkserver
+
+if TYPE_CHECKING:
+    from tests.runtime.conftest import Runs
+
+# What takes longest begins first, so that no worker is left alone with it.
+FIRST = (
+    "tests/runtime/test_stopping.py",
+    "tests/test_cli.py",
+    "tests/runtime",
+    "tests/reproduction",
+    "tests/kernels/test_triton.py",
+    "tests/bench",
+)
+# Each test can go to another worker. Of other modules, all go to one, which makes their fixtures.
+APART = ("tests/runtime/test_training.py", "tests/test_cli.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: [not item.nodeid.startswith(start) for start in FIRST])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Not xdist's own groups, which do nothing from pytest 9.2 on (pytest-xdist#1386)."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            if module in APART:
+                return nodeid
+            # The session's fixtures of this folder are for all of its modules.
+            return "reproduction" if module.startswith("tests/reproduction") else module
+
+    config.option.loadscopereorder = False
+    return Scheduler(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: looking through it for garbage takes seconds in all."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
-def forkserver() -> None:
-    """For tests that run jobs from this process: it has one server only, which the first would
-    start for itself. This one has imported what any job needs."""
+def forkserver() -> Iterator[Forkserver]:
+    server = Forkserver()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def job_server() -> None:
+    """For tests that run jobs from this process: it has one server of them only, which the first
+    would start for itself. This one has imported what any job needs."""
+    import multiprocessing.forkserver
+
+    from mixit_titan.jobs import process
+    from mixit_titan.tasks.job import TASK_MODULES
+
     process.preload([*TASK_MODULES, "mixit_titan.config.run", "mixit_titan.bench.command"])
     multiprocessing.forkserver.ensure_running()
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def runs(tmp_path_factory: pytest.TempPathFactory, forkserver: Forkserver) -> "Runs":
     """Every variant trained on one rank, eager."""
-    made = Runs(tmp_path_factory.mktemp("runs"))
-    made.train(1, {name: (name, []) for name in VARIANTS})
-    return made
+    from mixit_titan.model.variants import VARIANTS
+    from tests.runtime.conftest import Runs
+
+    root = tmp_path_factory.getbasetemp()
+    runs = Runs((root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "runs", forkserver)
+
+    def make() -> None:
+        runs.write_data()
+        runs.train(1, {name: (name, []) for name in VARIANTS})
+
+    _once(runs.root / "made", make)
+    return runs
 
 
 @pytest.fixture(scope="session")
-def uncommon_runs(runs: Runs) -> Runs:
+def uncommon_runs(runs: "Runs") -> "Runs":
     """`llama` and `mixit_official`, on two ranks: what the runs of `runs` have not. Tied weights,
     biases, grouped keys, the official recipe, a tokenizer with files, a validation at the end."""
+    from mixit_titan.data.command import PrepareArguments, run_prepare
+
     text, data = runs.root / "text", runs.root / "words"
-    text.mkdir()
-    for n, line in enumerate(inspect.getsource(argparse).split("\n\n")):
-        (text / f"{n:04}.txt").write_text(line)
-    run_prepare(PrepareArguments(source=str(text), out=data, train_tokenizer=300, workers=1))
     common = ["--data.path", str(data), "--model.tied", "--model.bias"]
     common += ["--validator.enable", "--validator.freq", "20", "--validator.rows", "-1"]
     jobs = {
         "llama": ("standard", ["--model.kv_heads", "2", "--model.rope_theta", "500.0"]),
         "mixit_official": ("mixit", ["--model.mixing.recipe", "official"]),
     }
-    runs.train(2, {name: (variant, [*common, *own]) for name, (variant, own) in jobs.items()})
+
+    def make() -> None:
+        text.mkdir()
+        for n, line in enumerate(inspect.getsource(argparse).split("\n\n")):
+            (text / f"{n:04}.txt").write_text(line)
+        run_prepare(PrepareArguments(source=str(text), out=data, train_tokenizer=300, workers=1))
+        runs.train(2, {name: (variant, [*common, *own]) for name, (variant, own) in jobs.items()})
+
+    _once(runs.root / "made_uncommon", make)
     return runs
+
+
+def _once(made: Path, make: Callable[[], None]) -> None:
+    """Of the workers that come here, one makes and the others wait."""
+    made.parent.mkdir(exist_ok=True)
+    with made.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if made.stat().st_size == 0:
+            make()
+            file.write("made")
 
 
 @pytest.fixture(autouse=True)

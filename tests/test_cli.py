@@ -1,12 +1,12 @@
 """The commands as a user types them."""
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +16,7 @@ from mixit_titan.cli import main
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
+from tests.forkserver import Forkserver, Process, mixit_titan
 
 MIXIT = str(shipped_configs()["debug_mixit"])
 
@@ -90,26 +91,20 @@ def test_help_shows_an_example(
     assert f"Example: mixit-titan {command}" in " ".join(capsys.readouterr().out.split())
 
 
-def start(folder: Path, *arguments: str, steps: int) -> subprocess.Popen:
-    overrides = ["--dump_folder", str(folder), "--training.steps", str(steps)]
-    overrides += ["--training.seq_len", "32", "--validator.freq", "4", "--metrics.log_freq", "1"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "mixit_titan", "train", MIXIT, *overrides, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+def train_words(folder: Path, *arguments: str, steps: int) -> list[str]:
+    words = ["train", MIXIT, "--dump_folder", str(folder), "--training.steps", str(steps)]
+    words += ["--training.seq_len", "32", "--validator.freq", "4", "--metrics.log_freq", "1"]
+    return [*words, *arguments]
 
 
 def test_train_on_two_ranks_leaves_a_whole_run_folder(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start(
-        run, "--nproc", "2", "--metrics.enable_wandb", "--metrics.enable_tensorboard", steps=8
-    )
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    assert "logging offline" in output
+    loggers = ["--metrics.enable_wandb", "--metrics.enable_tensorboard"]
+    words = train_words(run, "--nproc", "2", *loggers, steps=8)
+    command = [sys.executable, "-m", "mixit_titan", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "logging offline" in done.stdout + done.stderr
     lines = read_metrics(run / "metrics.jsonl")
     training = [line for line in lines if "loss" in line]
     assert [line["step"] for line in training] == list(range(1, 9))
@@ -126,44 +121,43 @@ def test_train_on_two_ranks_leaves_a_whole_run_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(tmp_path: Path, ranks: int) -> None:
+def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(
+    tmp_path: Path, forkserver: Forkserver, ranks: int
+) -> None:
     run = tmp_path / "run"
-    process = start(run, "--nproc", str(ranks), "--checkpoint.interval", "5", steps=100000)
-    deadline = time.time() + 600
-    while len(read_metrics(run / "metrics.jsonl")) < 20 and time.time() < deadline:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 130, output
+    interrupted = ["--nproc", str(ranks), "--checkpoint.interval", "5"]
+    words = train_words(run, *interrupted, steps=100000)
+    with forkserver.start(mixit_titan, *words) as process:
+        wait_until(lambda: len(read_metrics(run / "metrics.jsonl")) >= 20, process)
+        os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+        code, output = process.wait(300), process.output()
+    assert code == 130, output
     assert "Traceback" not in output
     assert "Run the same command to go on" in output
     saved = max(int(p.name[5:]) for p in (run / "checkpoint").glob("step-*"))
     assert saved >= 10
     for said in ("Training completed", "is finished: raise --training.steps to go on"):
-        process = start(run, "--nproc", str(ranks), steps=saved + 3)
-        output, _ = process.communicate(timeout=300)
-        assert process.returncode == 0 and said in output, output
+        words = train_words(run, "--nproc", "1", steps=saved + 3)
+        with forkserver.start(mixit_titan, *words) as process:
+            code, output = process.wait(300), process.output()
+        assert code == 0 and said in output, output
     steps = [line["step"] for line in read_metrics(run / "metrics.jsonl") if "loss" in line]
     assert steps == list(range(1, saved + 4))
 
 
-def test_a_demo_that_is_terminated_leaves_no_training_behind(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "mixit_titan", "demo", "--out", str(tmp_path)]
-    demo = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.time() + 300
-    try:
-        while not list(tmp_path.glob("standard_300/metrics.jsonl")) and time.time() < deadline:
-            time.sleep(0.05)
-        demo.terminate()
-        _, said = demo.communicate(timeout=120)
+def test_a_demo_that_is_terminated_leaves_no_training_behind(
+    tmp_path: Path, forkserver: Forkserver
+) -> None:
+    with forkserver.start(mixit_titan, "demo", "--out", str(tmp_path)) as demo:
+        wait_until(lambda: list(tmp_path.glob("standard_300/metrics.jsonl")), demo)
+        os.kill(demo.pid, signal.SIGTERM)
+        assert demo.wait(120) == 130
+        assert "Run the same command to resume" in demo.output()
+        deadline = time.monotonic() + 60
         with pytest.raises(ProcessLookupError):
-            while time.time() < deadline:  # the forkserver ends a moment after the demo
+            while time.monotonic() < deadline:  # the server of jobs ends a moment after the demo
                 os.killpg(demo.pid, 0)
                 time.sleep(0.05)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(demo.pid, signal.SIGKILL)
-    assert demo.returncode == 130 and "Run the same command to resume" in said
 
 
 def test_a_demo_keeps_what_is_trained_and_compares_it_when_all_is(
@@ -195,6 +189,14 @@ def test_a_demo_keeps_what_is_trained_and_compares_it_when_all_is(
     rows = json.loads((tmp_path / "demo.json").read_text())["variants"]
     assert {row["variant"]: row["ratio"] for row in rows} == {first: 1} | dict.fromkeys(others, 2)
     assert all((tmp_path / name).stat().st_size for name in ("demo.md", "demo.png"))
+
+
+def wait_until(condition: Callable[[], object], process: Process) -> None:
+    """`process` must live as long."""
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline, process.output()
+        time.sleep(0.05)
 
 
 def test_torchtitan_finds_the_runs_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

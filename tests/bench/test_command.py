@@ -135,7 +135,7 @@ def test_a_mistake_ends_with_one_sentence(
     assert message in error and error.count("\n") == 1
 
 
-@pytest.mark.usefixtures("forkserver")
+@pytest.mark.usefixtures("job_server")
 def test_a_scan_is_a_process_per_point(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -19,7 +19,7 @@ STEPS = [
     (writer.ShardFile, "write"),
     (writer.ShardFile, "finish"),
     (writer, "sync_folder"),
-    (journal, "write_text"),
+    (journal, "write_json"),
     (journal.Journal, "close"),
     (prepare, "write_manifest"),
     (prepare, "train_tokenizer"),

@@ -49,7 +49,7 @@ def tiny_exhibits() -> dict[str, Exhibit]:
 
 
 @pytest.fixture(scope="session")
-def command(tiny_exhibits: dict[str, Exhibit], forkserver: None) -> Callable[..., None]:
+def command(tiny_exhibits: dict[str, Exhibit], job_server: None) -> Callable[..., None]:
     """`mixit-titan reproduce` as a user types it, with the tiny exhibits in the paper's place."""
 
     def call(*words: str, **others: Exhibit) -> None:

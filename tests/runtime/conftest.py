@@ -2,13 +2,12 @@
 
 import argparse
 import inspect
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.runtime.metrics import read_metrics
+from tests.forkserver import Forkserver
+from tests.runtime.worker import train_all
 from tests.shards import write_shards
 
 STEPS = 20
@@ -26,15 +25,16 @@ class Runs:
     Documents are the lines of a file, so that a row of 32 tokens holds several of them, or parts.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, server: Forkserver) -> None:
+        self.root, self.server = root, server
+        self.data = root / "data"
+
+    def write_data(self) -> None:
         lines = [list(line.encode()) for line in inspect.getsource(argparse).splitlines() if line]
-        self.data = write_shards(
-            root / "data", per_shard=300, train=lines[100:], validation=lines[:100]
-        )
+        write_shards(self.data, per_shard=300, train=lines[100:], validation=lines[:100])
 
     def train(self, ranks: int, jobs: dict[str, tuple[str, list[str]]]) -> None:
-        """Train `jobs` (run name -> variant, overrides) on `ranks` ranks in one torchrun."""
+        """Train `jobs` (run name -> variant, overrides) on `ranks` ranks, one after the other."""
         described = [
             (
                 str(shipped_configs()[f"debug_{variant}"]),
@@ -45,17 +45,7 @@ class Runs:
             )
             for name, (variant, overrides) in jobs.items()
         ]
-        file = self.root / f"jobs_{ranks}_{len(list(self.root.iterdir()))}.json"
-        file.write_text(json.dumps(described))
-        worker = Path(__file__).with_name("worker.py")
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
-        done = subprocess.run(
-            [sys.executable, *torchrun, str(worker), str(file)],
-            capture_output=True,
-            text=True,
-            timeout=1200,
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+        self.server.run_ranks(ranks, len(jobs), train_all, described)
 
     def folder(self, name: str) -> Path:
         return self.root / name

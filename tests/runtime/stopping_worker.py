@@ -1,16 +1,15 @@
-"""Runs that are disturbed from within, one after the other in one process, because importing
-torchtitan takes longer than any of them. Start it with torchrun: -m ... ROOT.
+"""Runs that are disturbed from within, one after the other, for `Forkserver.run_ranks`.
 
 What a run did is left in its folder: also `rng_RANK`, what its last step drew, `failed_RANK`, the
 sentence that it ended with, and `stopped`, its state before it was started again.
 """
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,15 +27,23 @@ from mixit_titan.runtime.trainer import MixitTrainer
 from mixit_titan.runtime.validation import HeldOutValidator
 
 from .conftest import SMALL, STEPS
+from .worker import without_naps
 
 VALIDATED = ["--validator.enable", "true", "--validator.freq", "7", "--validator.rows", "24"]
 ASYNCHRONOUS = ["--checkpoint.async_mode", "async"]
 EVERY_STEP = ["--checkpoint.interval", "1", "--checkpoint.keep_latest_k", "0"]
 
 
-def main(root: Path) -> None:
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # this and the port: see worker.py
-    os.environ["MASTER_PORT"] = str(10_000 + int(os.environ["MASTER_PORT"]) % 20_000)
+RUNS = 14
+
+
+def main(ports: list[int], root: Path) -> None:
+    with without_naps():
+        _main(iter(ports), root)
+
+
+def _main(ports: Iterator[int], root: Path) -> None:
+    run = functools.partial(_run, ports)
     run(root / "unbroken")
     signal_a_child(root)
     with asked(MixitTrainer, "train_step", rank=1, step=9):
@@ -78,9 +85,9 @@ def break_checkpoint(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
 
 
-def run(folder: Path, *overrides: str) -> None:
+def _run(ports: Iterator[int], folder: Path, *overrides: str) -> None:
     stop._asked.clear()
-    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
+    os.environ["MASTER_PORT"] = str(next(ports))
     words = [*SMALL, *VALIDATED, "--dump_folder", str(folder), *overrides]
     config = str(shipped_configs()["debug_mixit"])
     train_step = MixitTrainer.train_step
@@ -114,7 +121,3 @@ def asked(owner: type, name: str, *, rank: int, step: int) -> Iterator[None]:
 
     with mock.patch.object(owner, name, signalled):
         yield
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,9 @@ import pytest
 from mixit_titan.runtime.checkpoint_files import newest_complete
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
+from tests.forkserver import Forkserver
 
+from . import stopping_worker
 from .conftest import STEPS
 
 STOPPED = {"in_a_step": 9, "in_a_validation": 14, "while_loading": 0, "asynchronous": 10}
@@ -21,21 +22,13 @@ DISKS = ("small_disk", "small_disk_asynchronous")
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def root(tmp_path_factory: pytest.TempPathFactory, forkserver: Forkserver) -> Iterator[Path]:
     """The runs of stopping_worker.py. Those on a disk that is too small for their checkpoints need
     one, which only root can mount."""
     root = tmp_path_factory.mktemp("stopping")
     mounted = [root / name for name in DISKS if mount_small_disk(root / name / "checkpoint")]
     try:
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-        done = subprocess.run(
-            [sys.executable, *torchrun, "-m", "tests.runtime.stopping_worker", str(root)],
-            capture_output=True,
-            text=True,
-            timeout=1200,
-            cwd=Path(__file__).parents[2],
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+        forkserver.run_ranks(2, stopping_worker.RUNS, stopping_worker.main, root)
         yield root
     finally:
         for folder in mounted:

@@ -257,7 +257,7 @@ def test_help_shows_an_example(
     assert f"Example: mixit-titan {command.split()[0]}" in text
 
 
-@pytest.mark.usefixtures("forkserver")
+@pytest.mark.usefixtures("job_server")
 def test_a_sweep_skips_what_is_done_and_repeats_what_is_broken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
