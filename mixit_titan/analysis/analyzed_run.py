@@ -37,7 +37,7 @@ _LONGEST = 256  # tokens of a piece of text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class AnalyzedRun:
     model: MixitLlama
     """Trained, without its head."""
     variant: str
@@ -55,33 +55,33 @@ class Subject:
     """What the same run would have begun with, had it been of another variant and depth."""
 
 
-def load_subject(
+def load_analyzed_run(
     run_dir: Path, *, text: Path | None, count: int, task: str | None = None
-) -> Subject:
+) -> AnalyzedRun:
     """With `count` sequences to read: of the run's own data, or of the file `text`. `task` is
     the user's word for a task from outside of the package."""
     if (run_dir / "result.json").is_file():
         if text is not None:
             raise ConfigError(f"--text: {run_dir} is of a task, which has examples of its own")
-        return _task_subject(run_dir, count, task)
+        return _task_run(run_dir, count, task)
     if (run_dir / "checkpoint").is_dir():
         if task is not None:
             raise ConfigError(f"--task: {run_dir} is of a training run, leave it out")
-        return _text_subject(run_dir, text, count)
+        return _text_run(run_dir, text, count)
     raise ConfigError(
         f"{run_dir} has neither result.json, as a finished task, nor a folder of checkpoints, as "
         "a training run: name the folder of such a run (of a sweep: of one of its points)"
     )
 
 
-def _task_subject(run_dir: Path, count: int, task: str | None) -> Subject:
+def _task_run(run_dir: Path, count: int, task: str | None) -> AnalyzedRun:
     run, model = load_trained_task(run_dir, task=task)
     settings, name = run.settings, task_name(run.task)
     if settings.variant == "lstm":
         raise ConfigError(f"{run_dir} is of an LSTM, which has no layers of heads to look at")
     _, test = run.task.split(seed=settings.seed, train=settings.train, test=settings.test)
     examples = task_sequences(test, run.task.padding, f"{name}'s test set")
-    return Subject(
+    return AnalyzedRun(
         model=body(model),
         variant=settings.variant,
         title=f"{settings.variant} on {name}",
@@ -103,7 +103,7 @@ def _as(run: Run, variant: str, layers: int) -> Run:
     return Run(task=run.task, settings=settings)
 
 
-def _text_subject(run_dir: Path, text: Path | None, count: int) -> Subject:
+def _text_run(run_dir: Path, text: Path | None, count: int) -> AnalyzedRun:
     trained = load_trained(run_dir)
     config, saved = trained.model.config, _saved_config(run_dir)
     shape = dataclasses.replace(config.shape, **_start_scales(saved))
@@ -121,7 +121,7 @@ def _text_subject(run_dir: Path, text: Path | None, count: int) -> Subject:
         )
         return started(begun)
 
-    return Subject(
+    return AnalyzedRun(
         model=body(trained.model),
         variant=config.variant.name,
         title=f"{config.variant.name} after {trained.step:,} steps",

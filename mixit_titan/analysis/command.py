@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mixit_titan.analysis.analyzed_run import Subject, load_subject
+from mixit_titan.analysis.analyzed_run import AnalyzedRun, load_analyzed_run
 from mixit_titan.analysis.attention import SCORES, attention, targets
 from mixit_titan.analysis.attention_figure import draw_attention
 from mixit_titan.analysis.covariance import covariance
@@ -73,10 +73,10 @@ class AnalyzeArguments:
 
 def run_analyze(args: AnalyzeArguments) -> None:
     args.check()
-    subject = load_subject(args.run_dir, text=args.text, count=args.sequences, task=args.task)
+    run = load_analyzed_run(args.run_dir, text=args.text, count=args.sequences, task=args.task)
     out = args.out or args.run_dir / "analysis"
     make_folder(out)
-    found, table = KINDS[args.kind](subject, args, out / f"{args.kind}.png")
+    found, table = KINDS[args.kind](run, args, out / f"{args.kind}.png")
     write_json(out / f"{args.kind}.json", found)
     console = Console()
     console.print(table)
@@ -85,20 +85,20 @@ def run_analyze(args: AnalyzeArguments) -> None:
 
 
 def _attention(
-    subject: Subject, args: AnalyzeArguments, path: Path
+    run: AnalyzedRun, args: AnalyzeArguments, path: Path
 ) -> tuple[dict[str, Any], Table]:
-    tokens_1L, asked, what = _shown_sequence(subject, args)
-    found = attention(subject.model, subject.sequences)
+    tokens_1L, asked, what = _shown_sequence(run, args)
+    found = attention(run.model, run.sequences)
     draw_attention(
         found,
-        [maps_1NLL[0] for maps_1NLL in attention_maps(subject.model, tokens_1L)],
-        [subject.token_name(token) for token in tokens_1L[0].tolist()],
+        [maps_1NLL[0] for maps_1NLL in attention_maps(run.model, tokens_1L)],
+        [run.token_name(token) for token in tokens_1L[0].tolist()],
         targets(tokens_1L[0].tolist(), asked)["induction"],
-        title=f"{subject.title}, {what}",
-        mixing=subject.model.config.variant.mixer == "mixing",
+        title=f"{run.title}, {what}",
+        mixing=run.model.config.variant.mixer == "mixing",
         path=path,
     )
-    title = f"{subject.title}: heads by where they look, mean over {subject.sequences.described}"
+    title = f"{run.title}: heads by where they look, mean over {run.sequences.described}"
     rows = []
     for kind in SCORES:
         scored = [row for row in found["heads"] if row[kind] is not None]
@@ -109,27 +109,27 @@ def _attention(
 
 
 def _shown_sequence(
-    subject: Subject, args: AnalyzeArguments
+    run: AnalyzedRun, args: AnalyzeArguments
 ) -> tuple[torch.Tensor, list[bool], str]:
     """Tokens (1, L) whose maps are drawn, where something is asked, and what to call it."""
-    if subject.tokenizer is None:
-        assert subject.test is not None
+    if run.tokenizer is None:
+        assert run.test is not None
         if args.prompt is not None:
             raise ConfigError("--prompt is for language models: of a task, choose an --example")
-        n = _readable(subject.test) if args.example is None else args.example
-        if not 0 <= n < len(subject.test):
-            raise ConfigError(f"--example is {n}: there are {len(subject.test)}, the first is 0")
-        return subject.test.row(n), subject.test.asked_NL[n].tolist(), f"test example {n}"
+        n = _readable(run.test) if args.example is None else args.example
+        if not 0 <= n < len(run.test):
+            raise ConfigError(f"--example is {n}: there are {len(run.test)}, the first is 0")
+        return run.test.row(n), run.test.asked_NL[n].tolist(), f"test example {n}"
     if args.example is not None:
         raise ConfigError("--example is for tasks: a language model has a --prompt")
     if args.prompt is None:
-        tokens_1L = subject.sequences.row(0)[:, :_READABLE]
-        return tokens_1L, [True] * tokens_1L.shape[1], f"beginning of {subject.sequences.source}"
+        tokens_1L = run.sequences.row(0)[:, :_READABLE]
+        return tokens_1L, [True] * tokens_1L.shape[1], f"beginning of {run.sequences.source}"
     try:
-        ids = Encoder(subject.tokenizer, np.dtype(np.int64)).ids(args.prompt)
+        ids = Encoder(run.tokenizer, np.dtype(np.int64)).ids(args.prompt)
     except UnicodeEncodeError:
         raise ConfigError(f"--prompt {args.prompt!r} is not UTF-8") from None
-    longest = subject.model.config.max_seq_len
+    longest = run.model.config.max_seq_len
     if not 1 <= len(ids) <= longest:
         raise ConfigError(f"--prompt has {len(ids)} tokens: the model reads 1 to {longest}")
     tokens_1L = torch.tensor([[int(token) for token in ids]])
@@ -146,17 +146,17 @@ def _readable(sequences: Sequences) -> int:
 
 
 def _covariance(
-    subject: Subject, args: AnalyzeArguments, path: Path
+    run: AnalyzedRun, args: AnalyzeArguments, path: Path
 ) -> tuple[dict[str, Any], Table]:
     found = covariance(
-        subject.variant,
-        subject.model,
-        subject.own_start(),
-        subject.start,
-        subject.sequences,
+        run.variant,
+        run.model,
+        run.own_start(),
+        run.start,
+        run.sequences,
         depths=args.depths or _DEPTHS,
     )
-    draw_covariance(found, title=subject.title, path=path)
+    draw_covariance(found, title=run.title, path=path)
     rows = [
         [
             row["variant"],
@@ -167,33 +167,33 @@ def _covariance(
         ]
         for row in found["rows"]
     ]
-    title = f"Last-layer states of two tokens, mean over {subject.sequences.described}"
+    title = f"Last-layer states of two tokens, mean over {run.sequences.described}"
     return found, screen_table(title, ["variant", "layers", "", "covariance", "cosine"], rows)
 
 
-def _subspace(subject: Subject, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
-    found = subspace(subject.model, subject.sequences)
-    draw_subspace(found, variant=subject.variant, title=subject.title, path=path)
+def _subspace(run: AnalyzedRun, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
+    found = subspace(run.model, run.sequences)
+    draw_subspace(found, variant=run.variant, title=run.title, path=path)
     rows = [
         [row["layer"] or "embedding", f"{row['principal']:.1%}", f"{row['neurons']:.1%}"]
         for row in found["rows"]
     ]
-    title = f"{subject.title}: variance of the states of {found['tokens']:,} tokens"
+    title = f"{run.title}: variance of the states of {found['tokens']:,} tokens"
     top = f"top {found['top']}"
     return found, screen_table(title, ["after", f"{top} directions", f"{top} neurons"], rows)
 
 
-def _spectrum(subject: Subject, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
-    sequences = subject.sequences
+def _spectrum(run: AnalyzedRun, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
+    sequences = run.sequences
     tokens_1L = sequences.row(int(sequences.lengths_N.argmax()))
-    found = spectrum(subject.model, subject.start, tokens_1L, depths=args.depths or _DEPTHS)
-    draw_spectrum(found, variant=subject.variant, title=subject.title, path=path)
+    found = spectrum(run.model, run.start, tokens_1L, depths=args.depths or _DEPTHS)
+    draw_spectrum(found, variant=run.variant, title=run.title, path=path)
     rows = [[row["kind"], row["layers"], f"{row['effective_rank']:.2f}"] for row in found["rows"]]
     title = f"Effective rank (of {found['length']}) of products of mixing matrices"
     return found, screen_table(title, ["kind", "layers", "effective rank"], rows)
 
 
-KINDS: dict[str, Callable[[Subject, AnalyzeArguments, Path], tuple[dict[str, Any], Table]]] = {
+KINDS: dict[str, Callable[[AnalyzedRun, AnalyzeArguments, Path], tuple[dict[str, Any], Table]]] = {
     "attention": _attention,
     "covariance": _covariance,
     "subspace": _subspace,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from mixit_titan.analysis.analyzed_run import load_subject
+from mixit_titan.analysis.analyzed_run import load_analyzed_run
 from mixit_titan.cli import main
 from tests.runtime.conftest import Runs
 
@@ -208,7 +208,7 @@ def test_a_mistake_is_one_sentence(
 def test_the_start_of_a_training_run_is_its_own(runs: Runs, tmp_path: Path) -> None:
     """The layers of a `random` model are where they began; so is what is built to be its start."""
     run = shutil.copytree(runs.folder("random"), tmp_path / "run")
-    subject = load_subject(run, text=None, count=1)
+    subject = load_analyzed_run(run, text=None, count=1)
     start = dict(subject.own_start().named_parameters())
     trained = dict(subject.model.named_parameters())
     assert list(start) == list(trained)
@@ -217,6 +217,6 @@ def test_the_start_of_a_training_run_is_its_own(runs: Runs, tmp_path: Path) -> N
     config = json.loads((run / "config.json").read_text())
     config["model_spec"]["model"]["shape"]["init_std"] = 0.04
     (run / "config.json").write_text(json.dumps(config))
-    wider = load_subject(run, text=None, count=1).own_start()
+    wider = load_analyzed_run(run, text=None, count=1).own_start()
     name = "layers.1.attention.wo.weight"
     torch.testing.assert_close(wider.get_parameter(name), 2 * trained[name])

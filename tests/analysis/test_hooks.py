@@ -99,9 +99,9 @@ def test_looking_leaves_nothing_behind(build: Build, tokens: torch.Tensor) -> No
 
 
 def test_a_checkpoint_of_two_ranks_with_grouped_heads(uncommon_runs: Runs) -> None:
-    from mixit_titan.analysis.analyzed_run import load_subject
+    from mixit_titan.analysis.analyzed_run import load_analyzed_run
 
-    subject = load_subject(uncommon_runs.folder("llama"), text=None, count=2)
+    subject = load_analyzed_run(uncommon_runs.folder("llama"), text=None, count=2)
     assert subject.model.config.shape.kv_heads == 2
     assert subject.sequences.source == "the run's validation data"
     tokens = subject.sequences.tokens_NL
