@@ -1,5 +1,11 @@
 import os
+import sys
 import tempfile
+
+# The suite is written for a CPU, with widths that no kernel of a GPU has. Torch, and all processes
+# that the tests start, find no GPU but with --gpu.
+if "--gpu" not in sys.argv:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 # Some sandboxes advertise AMX and do not let it run: a bfloat16 product would kill the process.
 # oneDNN reads this when torch is imported.
@@ -13,6 +19,7 @@ import argparse
 import inspect
 import multiprocessing.forkserver
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +28,18 @@ from mixit_titan.jobs import process
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.tasks.job import TASK_MODULES
 from tests.runtime.conftest import Runs
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--gpu", action="store_true", help="run tests/gpu, and nothing else")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--gpu"):
+        folder = Path(__file__).parent / "gpu"
+        others = [item for item in items if folder not in item.path.parents]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if folder in item.path.parents]
 
 
 @pytest.fixture(scope="session")
