@@ -79,6 +79,7 @@ def test_a_mistake_ends_with_one_sentence_and_code_2(
         "bench",
         "generate",
         "export",
+        "doctor",
     ],
 )
 def test_help_shows_an_example(

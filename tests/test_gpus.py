@@ -1,6 +1,7 @@
 """A GPU in the machine that torch cannot use: found without torch, and never silently passed
 over."""
 
+import importlib.util
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,25 +166,20 @@ def test_a_cpu_run_is_refused_where_its_ranks_have_gpus() -> None:
 
 
 @pytest.fixture
-def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchtitan as on a machine with one GPU, which is the `meta` device here."""
-    module = SimpleNamespace(device_count=lambda: 1)
-    monkeypatch.setattr(device.utils, "device_type", "meta")
-    monkeypatch.setattr(device.utils, "device_module", module)
-    monkeypatch.setattr(device.utils, "get_local_device", _torchtitans_get_local_device)
+def some_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchtitan as on a machine with four GPUs, which are the `meta` device here: its own module
+    anew, without what device.py has put in the place of its functions."""
+    spec = importlib.util.find_spec("torchtitan.tools.utils")
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    fresh.device_type, fresh.device_module = "meta", SimpleNamespace(device_count=lambda: 4)
+    monkeypatch.setattr(device, "utils", fresh)
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
 
 
-def _torchtitans_get_local_device() -> torch.device:
-    """What torchtitan's does, where device.py has not replaced it."""
-    if "LOCAL_RANK" not in os.environ:
-        raise ValueError("LOCAL_RANK must be set before selecting a local device.")
-    return torch.device("meta", int(os.environ["LOCAL_RANK"]))
-
-
-def test_one_gpu_without_a_launcher_is_the_first(
-    one_gpu: None, monkeypatch: pytest.MonkeyPatch
+def test_without_a_launcher_it_is_the_first_gpu(
+    some_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert device.local_device() == torch.device("meta", 0)
     assert Steps("standard", Point(shape=TINY, batch=2)).device == torch.device("meta", 0)
@@ -191,7 +187,9 @@ def test_one_gpu_without_a_launcher_is_the_first(
     assert device.local_device() == torch.device("meta", 3)
 
 
-def test_ranks_on_gpus_need_to_know_theirs(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_on_gpus_need_to_know_theirs(
+    some_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "8")
     with pytest.raises(ConfigError, match="but not LOCAL_RANK"):

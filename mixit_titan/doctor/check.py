@@ -1,11 +1,11 @@
 """One line of the report, and text that can be shown to anybody."""
 
 import getpass
+import os
 import re
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 State = Literal["ok", "warning", "wrong"]
@@ -30,18 +30,26 @@ def judge(name: str, fact: str, *, wrong: str | None = None, warning: str | None
 
 
 def guarded(name: str, work: Callable[[], Iterable[Check]]) -> list[Check]:
-    """Its checks; or a warning that says why they could not be made."""
+    """Its checks, up to one that fails: that is a warning, and says why."""
+    checks = []
     try:
-        return [*work()]
+        for check in work():
+            checks.append(check)
     except Exception as error:
-        said = anonymous(f"{type(error).__name__}: {error}".strip().splitlines()[0])
         advice = "this is a mistake of doctor's, or a broken installation: please report it"
-        return [Check(name, "warning", f"could not be checked ({said})", advice)]
+        fact = f"could not be checked ({told(error)})"
+        checks.append(Check(name, "warning", fact, advice))
+    return checks
+
+
+def told(error: Exception) -> str:
+    return anonymous(f"{type(error).__name__}: {error}".strip().splitlines()[0])
 
 
 def anonymous(text: str) -> str:
     """Without names of host, user and home folder, nor addresses: a report is shown around."""
-    text = text.replace(str(Path.home()), "~") if str(Path.home()) != "/" else text
+    home = os.path.expanduser("~")  # Path.home() raises where there is none
+    text = text.replace(home, "~") if home != "/" else text
     host = socket.gethostname()
     for name, stands_for in ((host, "HOST"), (host.split(".")[0], "HOST"), (_user(), "USER")):
         if name and name != "localhost":

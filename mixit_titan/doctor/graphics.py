@@ -152,7 +152,7 @@ def _check_memory(facts: Graphics) -> Iterator[Check]:
     busy = fullest.free < 0.9 * fullest.total
     yield judge(
         "gpu memory",
-        f"{_gib(fullest.free)} of {_gib(fullest.total)} free on the fullest",
+        f"{fullest.free / 1024:.0f} of {_gib(fullest.total)} free on the fullest",
         warning="another process uses it (nvidia-smi shows which)" if busy else None,
     )
 

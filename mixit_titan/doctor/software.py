@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixit_titan.doctor.check import Check, anonymous, judge
+from mixit_titan.doctor.check import Check, anonymous, judge, told
 from mixit_titan.doctor.tested import OLDEST_PYTHON, TESTED
 from mixit_titan.versions import code_version
 
@@ -85,6 +85,19 @@ def _run(words: list[str], **options: object) -> Ran:
     return Ran(done.returncode == 0, anonymous(last))
 
 
+def try_imports() -> Ran:
+    try:
+        import mixit_titan.device  # noqa: F401  (torch, and torchtitan with what we change of it)
+    except Exception as error:
+        return Ran(False, told(error))
+    return Ran(True, "torch and torchtitan")
+
+
+def check_imports(ran: Ran) -> Check:
+    advice = "nothing works without: install again, with `pip install -c constraints.txt`"
+    return judge("imports", ran.said, wrong=None if ran.ok else advice)
+
+
 def try_triton() -> Ran:
     """In a process of its own: a compiler or a driver that crashes must not take us with it."""
     with tempfile.TemporaryDirectory() as folder:  # nothing that was compiled before
@@ -130,5 +143,6 @@ def software(gpus: int) -> Iterator[Check]:
     yield check_code(code_version()[0])
     yield check_python(sys.version_info[:3])
     yield from check_versions(read_versions())
+    yield check_imports(try_imports())
     yield check_triton(try_triton(), gpus)
     yield check_compiler(try_compiler(), gpus)
