@@ -27,6 +27,10 @@ VERSION = (
 )
 
 
+def test_this_suite_sees_no_gpu() -> None:
+    assert hidden(os.environ) and not torch.cuda.is_available()
+
+
 def test_gpus_are_found_by_the_files_of_the_driver(tmp_path: Path) -> None:
     assert find_gpus(tmp_path) == Gpus(0)
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
