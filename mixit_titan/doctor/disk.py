@@ -56,7 +56,7 @@ def check_disk(facts: Disk) -> Check:
     fact = f"{facts.folder}: {facts.speed / MIB:,.0f} MiB/s, {facts.free / GIB:,.0f} GiB free"
     advice = None
     if facts.free < _LITTLE:
-        advice = "a full checkpoint of 1b takes 14 GiB: make room, or set checkpoint.keep_latest_k"
+        advice = "a full checkpoint of 1b takes 15 GiB: make room, or set checkpoint.keep_latest_k"
     elif facts.speed < _SLOW:
         advice = "training waits for its checkpoints: take another disk, or set "
         advice += "checkpoint.async_mode = 'async'"
