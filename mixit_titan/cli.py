@@ -15,6 +15,7 @@ import tyro
 
 from mixit_titan import __version__
 from mixit_titan.errors import ConfigError, one_sentence, unknown
+from mixit_titan.gpus import hide_gpus
 from mixit_titan.model.shapes import FLAVORS, find_flavor
 from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import VARIANTS, find_variant
@@ -36,11 +37,16 @@ def main() -> None:
 
 
 def train(arguments: list[str]) -> None:
-    from mixit_titan.config.run import run_train
+    from mixit_titan.config.toml import read_run
 
     args, overrides = tyro.cli(
         TrainArguments, prog="mixit-titan train", args=arguments, return_unknown_args=True
     )
+    if read_run(args.config, overrides).get("device") == "cpu":
+        hide_gpus()  # before torch is imported, and looks for them
+
+    from mixit_titan.config.run import run_train
+
     run_train(args.config, overrides, args.nproc)
 
 
@@ -163,6 +169,12 @@ def reproduce(arguments: list[str]) -> None:
     run_reproduce(tyro.cli(ReproduceArguments, prog="mixit-titan reproduce", args=arguments))
 
 
+def doctor(arguments: list[str]) -> None:
+    from mixit_titan.doctor.command import DoctorArguments, run_doctor
+
+    run_doctor(tyro.cli(DoctorArguments, prog="mixit-titan doctor", args=arguments))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "params": params,
@@ -177,6 +189,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "export": export,
     "analyze": analyze,
     "reproduce": reproduce,
+    "doctor": doctor,
 }
 
 
@@ -195,7 +208,8 @@ def _usage() -> str:
         "  generate RUN_DIR    text from a trained model\n"
         "  export RUN_DIR      a trained model as a Hugging Face folder\n"
         "  analyze KIND RUN    look into a trained model: attention, covariance, ...\n"
-        "  reproduce           the paper's tables and figures again, beside the paper's\n\n"
+        "  reproduce           the paper's tables and figures again, beside the paper's\n"
+        "  doctor              what this machine is, and whether it will do\n\n"
         "Each command explains itself: mixit-titan train --help"
     )
 

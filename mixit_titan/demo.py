@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mixit_titan.config.job import TRAINING_MODULES, training_job
+from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import write_json, write_text
 from mixit_titan.jobs.job import Job
@@ -44,6 +45,7 @@ def run_demo(args: DemoArguments) -> None:
     console = Console()
     if args.steps < 10:
         raise ConfigError(f"--steps is {args.steps}: a comparison needs at least 10")
+    check_device()
     with locked(args.out):
         jobs = [_job(variant, args) for variant in VARIANTS]
         runner = Runner(jobs, preload=TRAINING_MODULES)

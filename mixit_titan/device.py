@@ -20,6 +20,9 @@ import torch.distributed
 import torch.distributed.distributed_c10d
 from torchtitan.tools import utils
 
+from mixit_titan.errors import ConfigError
+from mixit_titan.gpus import find_gpus, hidden, why_unusable
+
 
 def has_gpu() -> bool:
     return utils.device_type != "cpu"
@@ -27,6 +30,29 @@ def has_gpu() -> bool:
 
 def device_type() -> str:
     return utils.device_type
+
+
+def local_device() -> torch.device:
+    """The device of this rank; the first one for a process that nobody started as a rank."""
+    if not has_gpu() or "LOCAL_RANK" in os.environ:
+        return utils.get_local_device()
+    return torch.device(utils.device_type, 0)
+
+
+def check_device() -> None:
+    """Refuse to take the CPU where there is a GPU, unless it was hidden: a ConfigError. For
+    whatever computes on `device_type()` without having been told so."""
+    if has_gpu() or hidden(os.environ):
+        return
+    gpus = find_gpus()
+    if gpus.count:
+        version = torch.__version__
+        why, advice = why_unusable(gpus.driver, version, torch.version.cuda, os.environ)
+        raise ConfigError(
+            f"torch cannot use the GPU of this machine: {why}. Either {advice} (`mixit-titan "
+            "doctor` says more), or say that the CPU is meant: --device cpu for train, task and "
+            "sweep, CUDA_VISIBLE_DEVICES= in the environment for any command"
+        )
 
 
 def _prepare_torchtitan() -> None:

@@ -14,13 +14,13 @@ import mixit_titan
 PACKAGE = Path(mixit_titan.__file__).parent
 # From below to above; those of one line do not import each other.
 LAYERS = [
-    ["__init__", "errors"],
+    ["__init__", "errors", "gpus"],
     ["files", "hashing", "tables", "device"],
     ["plotting", "versions", "kernels", "jobs"],
     ["model", "data"],
     ["runtime"],
     ["tasks", "config"],
-    ["generation", "export", "analysis", "bench", "slurm"],
+    ["generation", "export", "analysis", "bench", "slurm", "doctor"],
     ["reproduction", "demo"],
     ["cli", "config_registry"],
     ["__main__"],

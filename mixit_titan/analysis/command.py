@@ -21,6 +21,7 @@ from mixit_titan.analysis.sequences import Sequences
 from mixit_titan.analysis.spectrum import spectrum
 from mixit_titan.analysis.subspace import subspace
 from mixit_titan.data.encoding import Encoder
+from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import make_folder, write_json
 from mixit_titan.tables import screen_table
@@ -73,6 +74,7 @@ class AnalyzeArguments:
 
 def run_analyze(args: AnalyzeArguments) -> None:
     args.check()
+    check_device()
     run = load_analyzed_run(args.run_dir, text=args.text, count=args.sequences, task=args.task)
     out = args.out or args.run_dir / "analysis"
     make_folder(out)

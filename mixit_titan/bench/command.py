@@ -19,7 +19,7 @@ from mixit_titan.bench.run import run_point
 from mixit_titan.bench.scan import AXES, scan_jobs, write_scan
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PLAIN
-from mixit_titan.device import has_gpu
+from mixit_titan.device import check_device, has_gpu
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import write_json, write_text
 from mixit_titan.jobs.lock import locked
@@ -95,6 +95,7 @@ def _console() -> Console:
 
 
 def _measure(args: BenchArguments, console: Console) -> None:
+    check_device()
     args = dataclasses.replace(args, variants=_variants(args.variants))
     points = _points(args)
     if args.rounds < LEAST_ROUNDS:

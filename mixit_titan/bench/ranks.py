@@ -24,6 +24,7 @@ from mixit_titan.bench.profile import profile
 from mixit_titan.bench.run import result
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PHASES, Clock, Steps
+from mixit_titan.device import local_device
 from mixit_titan.model.variants import find_variant
 from mixit_titan.runtime.launch import leave_process_group
 
@@ -53,7 +54,7 @@ def run_point_on_ranks(
     note: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any] | None:
     """What bench.json holds, on rank 0; None on the others."""
-    device = utils.get_local_device()
+    device = local_device()
     utils.device_module.set_device(device)
     dist_utils.init_distributed(CommConfig(init_timeout_seconds=_TIMEOUT, trace_buf_size=0))
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -81,7 +82,7 @@ def run_point_on_ranks(
 
 def _agree(decision: bool) -> bool:
     """The decision of rank 0, on every rank."""
-    said = torch.tensor(int(decision), device=utils.get_local_device())
+    said = torch.tensor(int(decision), device=local_device())
     dist.broadcast(said, src=0)
     return bool(said.item())
 
@@ -89,7 +90,7 @@ def _agree(decision: bool) -> bool:
 def _peak(variant: str, point: Point, dims: ParallelDims) -> Peak:
     """The highest of all ranks."""
     peak = peak_memory(lambda: Steps(variant, point, dims))
-    both = torch.tensor([peak.accumulating, peak.one_batch], device=utils.get_local_device())
+    both = torch.tensor([peak.accumulating, peak.one_batch], device=local_device())
     dist.all_reduce(both, op=dist.ReduceOp.MAX)
     return Peak(accumulating=int(both[0]), one_batch=int(both[1]))
 
@@ -101,9 +102,7 @@ def _gather(taken: Times) -> list[Times]:
         for phases, cpu in zip(taken.phases, taken.cpu, strict=True)
     ]
     # A row for the first step too.
-    table = torch.tensor(
-        [[taken.first, 0.0, 0.0, 0.0, 0.0], *mine], device=utils.get_local_device()
-    )
+    table = torch.tensor([[taken.first, 0.0, 0.0, 0.0, 0.0], *mine], device=local_device())
     tables = [torch.empty_like(table) for _ in range(dist.get_world_size())]
     dist.all_gather(tables, table)
     gathered = []

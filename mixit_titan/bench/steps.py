@@ -16,10 +16,10 @@ from torchtitan.config.configs import CompileConfig, ParallelismConfig, Training
 from torchtitan.distributed import ParallelDims
 from torchtitan.distributed import utils as dist_utils
 from torchtitan.distributed.compile import apply_compile
-from torchtitan.tools import utils
 
 from mixit_titan.bench.plain import PlainLlama
 from mixit_titan.bench.settings import Point
+from mixit_titan.device import local_device
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
 from mixit_titan.model.initialization import Normal
@@ -45,7 +45,7 @@ class Steps:
     def __init__(self, variant: str, point: Point, dims: ParallelDims | None = None) -> None:
         """`dims`: shard the model over the ranks by FSDP2, as the trainer does; None: whole."""
         self.variant, self.point, self.sharded = variant, point, dims is not None
-        self.device = utils.get_local_device()
+        self.device = local_device()
         self.generator = torch.Generator().manual_seed(torch.distributed.get_rank() if dims else 0)
         ranks = dims.world_size if dims else 1
         # As in the trainer: the sum over the tokens of all ranks.

@@ -29,11 +29,11 @@ from mixit_titan.config.sections import (
     TopLevel,
     defaults,
 )
-from mixit_titan.config.toml import apply_overrides, fill, read_toml
+from mixit_titan.config.toml import fill, read_run
 from mixit_titan.data.loader import RowLoader
 from mixit_titan.data.prepared import prepared_data
 from mixit_titan.data.tokenizers import tokenizer_config
-from mixit_titan.device import has_gpu
+from mixit_titan.device import check_device, has_gpu
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.model.build import llama_config, model_spec
 from mixit_titan.model.llama import MixitLlama
@@ -56,11 +56,14 @@ def load_run(
 ) -> Trainer.Config:
     """Read, merge and check a run. Every mistake is a ConfigError, before any process group.
     `on_gpus`: what the ranks will have, where they do not run on this machine."""
-    table = read_toml(path)
-    apply_overrides(table, overrides)
+    table = read_run(path, overrides)
     where = f"{path} (and the command line)" if overrides else path
-    on_gpus = has_gpu() if on_gpus is None else on_gpus
-    top = _top_level(table, where, on_gpus)
+    top = _top_level(table, where)
+    if on_gpus is None:
+        if top.device != "cpu":
+            check_device()
+        on_gpus = has_gpu()
+    _check_device(top.device, where, on_gpus)
     sections = _sections(table, where, on_gpus)
     check_numbers(sections)
     set_batch(sections, world_size, given=table.get("training", {}))
@@ -99,7 +102,7 @@ def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None
         sys.exit(128 + signal.SIGTERM)
 
 
-def _top_level(table: Table, where: str, on_gpus: bool) -> TopLevel:
+def _top_level(table: Table, where: str) -> TopLevel:
     keys, names = _names(TopLevel), _names(Sections)
     for key in table:
         if key not in (*names, *keys):
@@ -107,13 +110,20 @@ def _top_level(table: Table, where: str, on_gpus: bool) -> TopLevel:
         if key in names and not isinstance(table[key], dict):
             raise ConfigError(f"{key} in {where} is {table[key]!r}: it must be a section of keys")
     given = {key: value for key, value in table.items() if key in keys}
-    top = fill(TopLevel, given, section="the top level", where=where)
-    if top.device == "gpu" and not on_gpus:
+    return fill(TopLevel, given, section="the top level", where=where)
+
+
+def _check_device(device: str, where: str, on_gpus: bool) -> None:
+    if device == "gpu" and not on_gpus:
         raise ConfigError(
             f'{where} is for GPUs (device = "gpu") and there is none here: '
             "take one of train_configs/debug_*.toml, or set --device auto"
         )
-    return top
+    if device == "cpu" and on_gpus:  # `mixit-titan train` has hidden them
+        raise ConfigError(
+            f'{where} is for the CPU (device = "cpu") and its ranks have GPUs: set '
+            "CUDA_VISIBLE_DEVICES= in the environment, or submit it with --gpus-per-node 0"
+        )
 
 
 def _sections(table: Table, where: str, on_gpus: bool) -> Sections:

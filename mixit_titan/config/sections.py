@@ -36,8 +36,9 @@ class TopLevel:
 
     dump_folder: str | None = None
     """The run's folder: config, metrics, checkpoints, logs. Default: runs/FILE_VARIANT."""
-    device: Literal["auto", "gpu"] = "auto"
-    """`gpu`: refuse to run on a machine without one."""
+    device: Literal["auto", "gpu", "cpu"] = "auto"
+    """`auto`: the GPUs of the machine if it has any. `gpu`: refuse to run on a machine without one.
+    `cpu`: whatever the machine has."""
 
 
 @dataclass(kw_only=True)

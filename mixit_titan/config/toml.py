@@ -33,6 +33,13 @@ def read_toml(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
+def read_run(path: str, overrides: list[str]) -> dict[str, Any]:
+    """The file, with what the command line says in place of its values."""
+    table = read_toml(path)
+    apply_overrides(table, overrides)
+    return table
+
+
 def apply_overrides(table: dict[str, Any], overrides: list[str]) -> None:
     """Put `--section.key value` pairs into `table`. A flag without a value means true."""
     words = list(overrides)

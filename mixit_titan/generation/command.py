@@ -11,6 +11,7 @@ import tyro
 
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.data.tokenizers import vocabulary
+from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
 from mixit_titan.generation.generate import generate
 from mixit_titan.generation.sampling import Sampling
@@ -53,6 +54,7 @@ def run_generate(args: GenerateArguments) -> None:
     if args.tokens is not None and args.tokens < 1:
         raise ConfigError(f"--tokens is {args.tokens}: it must be at least 1")
     texts = _prompts(args)
+    check_device()
     trained = load_trained(args.run_dir, args.step)
     prompts = [_encode(trained, text) for text in texts]
     new = generate(

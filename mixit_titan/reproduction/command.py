@@ -8,6 +8,7 @@ from typing import Literal
 from rich.console import Console
 
 from mixit_titan.config.job import TRAINING_MODULES
+from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.lock import locked
@@ -74,6 +75,7 @@ def run_reproduce(args: ReproduceArguments) -> None:
     if args.list:
         _print_trainings(plan, {job.folder: job for job in jobs})
         return
+    check_device()
     with locked(args.out):
         modules = dict.fromkeys([*TASK_MODULES, *TRAINING_MODULES])
         _run(plan, planned, Runner(jobs, at_a_time=args.jobs, preload=[*modules]))

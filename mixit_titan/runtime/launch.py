@@ -11,7 +11,7 @@ import torch
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from mixit_titan.device import has_gpu
+from mixit_titan.device import device_type, has_gpu
 from mixit_titan.errors import ConfigError
 
 _GLOO_SECONDS = 0.2
@@ -23,6 +23,12 @@ def ranks_from_environment() -> int | None:
     Under srun the variables that torch.distributed wants are set from Slurm's.
     """
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        if has_gpu() and "LOCAL_RANK" not in os.environ:
+            raise ConfigError(
+                "RANK and WORLD_SIZE are set, but not LOCAL_RANK, which says which GPU is this "
+                "rank's: start the ranks by torchrun or srun, or set it to 0, 1, ... on each node"
+            )
+        _check_nccl()
         return int(os.environ["WORLD_SIZE"])
     if "SLURM_STEP_ID" not in os.environ or os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1":
         return None  # also in a shell that srun opened
@@ -33,6 +39,7 @@ def ranks_from_environment() -> int | None:
     os.environ.setdefault("MASTER_ADDR", _first_host(os.environ["SLURM_STEP_NODELIST"]))
     # Below those that the system gives to connections.
     os.environ.setdefault("MASTER_PORT", str(20000 + job % 12000))
+    _check_nccl()
     return int(os.environ["WORLD_SIZE"])
 
 
@@ -48,6 +55,7 @@ def local_ranks(nproc: int | None) -> int:
 
 def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> None:
     """One rank: `run_rank` in this process. More: `mixit-titan ARGUMENTS` under torchrun."""
+    _check_nccl()
     if nproc == 1:
         os.environ |= {
             "RANK": "0",
@@ -81,6 +89,15 @@ def leave_process_group() -> None:
         # Gloo's threads outlive the group (torch 2.13). One that lets go of its last tensor while
         # Python ends would abort the process: it gets the time to do so before.
         time.sleep(_GLOO_SECONDS)
+
+
+def _check_nccl() -> None:
+    if device_type() == "cuda" and not torch.distributed.is_nccl_available():
+        raise ConfigError(
+            f"torch {torch.__version__} has no NCCL, by which ranks on GPUs talk to each other: "
+            "install the CUDA build of torch from pytorch.org, or set CUDA_VISIBLE_DEVICES= to "
+            "train on the CPU"
+        )
 
 
 def _first_host(nodelist: str) -> str:

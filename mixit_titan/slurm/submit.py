@@ -12,7 +12,7 @@ import tyro
 
 from mixit_titan.config.checks import check_folder
 from mixit_titan.config.run import load_run
-from mixit_titan.config.toml import apply_overrides, read_toml
+from mixit_titan.config.toml import read_run
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import write_json, write_text
 from mixit_titan.slurm.cluster import (
@@ -150,8 +150,7 @@ def _directives(args: SubmitArguments) -> Directives:
 
 def _base_folder(args: SubmitArguments, overrides: list[str]) -> Path:
     """Of an array: the variants have folders of their own in it."""
-    table = read_toml(args.config)
-    apply_overrides(table, overrides)
+    table = read_run(args.config, overrides)
     return Path(str(table.get("dump_folder", f"runs/{Path(args.config).stem}"))).absolute()
 
 

@@ -11,6 +11,7 @@ import torch
 import tyro
 from rich.console import Console
 
+from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.examples import Listed, Stream
 from mixit_titan.tasks.loop import extra_figures, train
@@ -92,7 +93,9 @@ def run_task(
 
 
 def find_device(name: str) -> torch.device:
+    """`auto`: the GPU if there is one. A ConfigError where torch cannot use it."""
     if name == "auto":
+        check_device()
         name = "cuda" if torch.cuda.is_available() else "cpu"
     elif name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: this machine has no GPU that torch can use")

@@ -17,6 +17,7 @@ from mixit_titan.jobs.job import Job, Result
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.tasks.command import find_device
 from mixit_titan.tasks.job import TASK_MODULES, task_job
 from mixit_titan.tasks.loop import extra_figures
 from mixit_titan.tasks.models import model_config
@@ -87,6 +88,7 @@ def sweep_command(arguments: list[str]) -> None:
         if getattr(args, key) < 1:
             raise ConfigError(f"--{key} is {getattr(args, key)}: it must be at least 1")
     points = grid_points(args)
+    find_device(args.device)  # before any point fails for the lack of it
     with locked(args.out):
         jobs = [point.job(args) for point in points]
         runner = Runner(jobs, at_a_time=args.jobs, preload=TASK_MODULES)

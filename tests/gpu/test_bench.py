@@ -1,4 +1,4 @@
-"""The benchmark where times come from CUDA events. Runs by itself on a machine with a GPU."""
+"""The benchmark where times come from CUDA events."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU, and --gpu")
 
 SHAPE = "--width 256 --layers 2 --heads 4 --vocab 512 --seq-len 256 --batch 4"
 

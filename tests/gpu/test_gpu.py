@@ -1,4 +1,4 @@
-"""What only a GPU can show. Runs by itself in `make test` on a machine that has one."""
+"""What only a GPU can show: `pytest tests/gpu --gpu` on a machine that has one."""
 
 import dataclasses
 import subprocess
@@ -17,7 +17,7 @@ from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU, and --gpu")
 
 SHAPE = Shape(width=128, layers=2, heads=2, hidden=256, vocab=320, seq_len=256, embedding_std=1.0)
 GPUS = min(2, torch.cuda.device_count())

@@ -9,7 +9,7 @@ import torch
 from mixit_titan.cli import main
 from mixit_titan.runtime.metrics import read_metrics
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU, and --gpu")
 
 
 @pytest.mark.parametrize("variant", ["standard", "frozen_qk", "mixit", "lstm"])

@@ -1,0 +1,202 @@
+"""Cores, memory and limits of this process."""
+
+import os
+import re
+import resource
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mixit_titan.doctor.check import Check, judge
+
+GIB = 2**30
+UNLIMITED = resource.RLIM_INFINITY
+
+_CORES_PER_GPU = 4  # the rank itself, a loader, NCCL's and CUDA's threads
+_MEMORY_PER_GPU = 16 * GIB  # a rule of thumb: the process, what it compiles, a save in the back
+_OPEN_FILES = 4096  # shards, sockets of all ranks, a descriptor for each tensor a loader hands over
+_PROCESSES = 4096  # threads count too: OpenMP, NCCL and compilers start one per core and rank
+_STACK = 8 * 2**20  # the usual size; NCCL's and LLVM's recursion has been tried with it
+_SHARED_MEMORY = GIB  # NVIDIA's own advice for containers: docker run --shm-size=1g
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Bytes or a number; -1 (RLIM_INFINITY): none."""
+
+    soft: int
+    hard: int
+
+    def below(self, least: int) -> bool:
+        return self.soft != UNLIMITED and self.soft < least
+
+
+@dataclass(frozen=True)
+class Machine:
+    cores: int
+    """That this process may run on."""
+    all_cores: int
+    quota: float | None
+    """Cores' worth of time that its cgroup gets."""
+    numa_nodes: int
+    memory: int
+    available: int
+    memory_limit: int | None
+    """Of its cgroup."""
+    shared_memory: int | None
+    open_files: Limit
+    locked_memory: Limit
+    stack: Limit
+    processes: Limit
+    infiniband: bool
+    gpus: int
+
+
+def read_machine(gpus: int, root: Path = Path("/")) -> Machine:
+    memory = dict(
+        re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", _text(root / "proc/meminfo"), re.M)
+    )
+    shm = root / "dev/shm"
+    return Machine(
+        cores=len(os.sched_getaffinity(0)),
+        all_cores=os.cpu_count() or 1,
+        quota=_cpu_quota(root),
+        numa_nodes=len([*(root / "sys/devices/system/node").glob("node[0-9]*")]) or 1,
+        memory=int(memory.get("MemTotal", 0)) * 1024,
+        available=int(memory.get("MemAvailable", 0)) * 1024,
+        memory_limit=_memory_limit(root),
+        shared_memory=shutil.disk_usage(shm).total if shm.is_dir() else None,
+        open_files=Limit(*resource.getrlimit(resource.RLIMIT_NOFILE)),
+        locked_memory=Limit(*resource.getrlimit(resource.RLIMIT_MEMLOCK)),
+        stack=Limit(*resource.getrlimit(resource.RLIMIT_STACK)),
+        processes=Limit(*resource.getrlimit(resource.RLIMIT_NPROC)),
+        infiniband=any((root / "sys/class/infiniband").glob("*")),
+        gpus=gpus,
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _cgroup_values(root: Path, name: str) -> list[list[str]]:
+    """Of version 2: the words of a file in the cgroup of this process and in those above it."""
+    mounted = root / "sys/fs/cgroup"
+    own = re.search(r"^0::/(.*)$", _text(root / "proc/self/cgroup"), re.M)
+    folder = mounted / (own[1] if own else "")
+    above = [folder, *(parent for parent in folder.parents if mounted in (parent, *parent.parents))]
+    return [words for each in above if (words := _text(each / name).split())]
+
+
+def _memory_limit(root: Path) -> int | None:
+    found = [int(words[0]) for words in _cgroup_values(root, "memory.max") if words[0].isdecimal()]
+    first = _text(root / "sys/fs/cgroup/memory/memory.limit_in_bytes").strip()  # version 1
+    if first.isdecimal() and int(first) < 2**60:  # above it: its word for none
+        found.append(int(first))
+    return min(found, default=None)
+
+
+def _cpu_quota(root: Path) -> float | None:
+    values = _cgroup_values(root, "cpu.max")
+    quotas = [int(v[0]) / int(v[1]) for v in values if len(v) == 2 and v[0].isdecimal()]
+    version_1 = root / "sys/fs/cgroup/cpu"
+    quota, period = (
+        _text(version_1 / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
+    )
+    if quota.isdecimal() and period.isdecimal():  # -1: none
+        quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
+
+
+def check_cores(facts: Machine) -> Check:
+    fact = f"{facts.cores} of {facts.all_cores}"
+    usable = float(facts.cores)
+    if facts.quota is not None:
+        usable = min(usable, facts.quota)
+        fact += f", time for {facts.quota:g} (cgroup)"
+    fact += f", {facts.numa_nodes} NUMA node{'s' if facts.numa_nodes > 1 else ''}"
+    few = usable < _CORES_PER_GPU * facts.gpus
+    advice = f"{facts.gpus} GPUs want {_CORES_PER_GPU} cores each, or they wait for the CPU: "
+    advice += "ask for more (Slurm: --cpus-per-gpu, --exclusive)"
+    return judge("cores", fact, warning=advice if few else None)
+
+
+def check_memory(facts: Machine) -> Check:
+    fact = f"{facts.available / GIB:.0f} of {facts.memory / GIB:.0f} GiB free"
+    usable = facts.available
+    if facts.memory_limit is not None:
+        usable = min(usable, facts.memory_limit)
+        fact += f", this process and its like may take {facts.memory_limit / GIB:.0f} (cgroup)"
+    advice = None
+    if usable < 4 * GIB:
+        advice = "less than 4 GiB: a compilation or a checkpoint may be killed"
+    elif usable < _MEMORY_PER_GPU * facts.gpus:
+        each = _MEMORY_PER_GPU // GIB
+        advice = f"less than {each} GiB per GPU: ask for more (Slurm: --mem=0 takes all), or ranks "
+        advice += "may be killed when they compile or save"
+    return judge("memory", fact, warning=advice)
+
+
+def check_shared_memory(facts: Machine) -> Check:
+    size = facts.shared_memory
+    fact = "there is no /dev/shm" if size is None else f"{size / GIB:.2g} GiB"
+    advice = "loaders and NCCL hand over data there: docker run --shm-size=8g, or --ipc=host"
+    return judge("/dev/shm", fact, warning=advice if (size or 0) < _SHARED_MEMORY else None)
+
+
+def check_limits(facts: Machine) -> Iterator[Check]:
+    files = facts.open_files
+    yield judge(
+        "ulimit -n (open files)",
+        _shown(files),
+        warning=_raise("-n", files, 65536) if files.below(_OPEN_FILES) else None,
+    )
+    processes = facts.processes
+    yield judge(
+        "ulimit -u (processes)",
+        _shown(processes),
+        warning=_raise("-u", processes, 65536) if processes.below(_PROCESSES) else None,
+    )
+    yield _check_stack(facts)
+    yield _check_locked(facts)
+
+
+def _check_stack(facts: Machine) -> Check:
+    advice = None
+    if facts.stack.below(_STACK):
+        advice = "compilers recurse deeply: ulimit -s 8192"
+    elif facts.stack.soft == UNLIMITED and facts.gpus:
+        # glibc then gives threads 2 MiB, and NCCL's search for rings may want more.
+        advice = "threads get only 2 MiB each where there is no limit: ulimit -s 8192"
+    return judge("ulimit -s (stack)", _shown(facts.stack, 1024, " KiB"), warning=advice)
+
+
+def _check_locked(facts: Machine) -> Check:
+    """Only what goes over InfiniBand is locked; what CUDA pins does not count."""
+    small = facts.infiniband and facts.locked_memory.soft != UNLIMITED
+    advice = "NCCL locks memory for InfiniBand and fails at start: ulimit -l unlimited (Slurm: "
+    advice += "LimitMEMLOCK of slurmd; docker: --ulimit memlock=-1)"
+    fact = _shown(facts.locked_memory, 1024, " KiB")
+    fact += ", with InfiniBand" if facts.infiniband else ", no InfiniBand"
+    return judge("ulimit -l (locked memory)", fact, warning=advice if small else None)
+
+
+def _shown(limit: Limit, unit: int = 1, name: str = "") -> str:
+    return "unlimited" if limit.soft == UNLIMITED else f"{limit.soft // unit:,}{name}"
+
+
+def _raise(flag: str, limit: Limit, to: int) -> str:
+    if limit.hard == UNLIMITED or limit.hard >= to:
+        return f"ulimit {flag} {to} before the run"
+    return f"the hard limit is {limit.hard:,}: ask the administrator for {to:,}"
+
+
+def machine(facts: Machine) -> Iterator[Check]:
+    yield check_cores(facts)
+    yield check_memory(facts)
+    yield check_shared_memory(facts)
+    yield from check_limits(facts)

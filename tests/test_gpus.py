@@ -1,0 +1,216 @@
+"""A GPU in the machine that torch cannot use: found without torch, and never silently passed
+over."""
+
+import importlib.util
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from mixit_titan import device, gpus
+from mixit_titan.bench.settings import Point
+from mixit_titan.bench.steps import Steps
+from mixit_titan.cli import main
+from mixit_titan.config.run import load_run
+from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.errors import ConfigError
+from mixit_titan.gpus import Gpus, find_gpus, hidden, too_old, why_unusable
+from mixit_titan.runtime import launch
+from tests.bench.conftest import TINY
+
+MIXIT = str(shipped_configs()["debug_mixit"])
+VERSION = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"
+    "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n"
+)
+
+
+def test_this_suite_sees_no_gpu() -> None:
+    assert hidden(os.environ) and not torch.cuda.is_available()
+
+
+def test_gpus_are_found_by_the_files_of_the_driver(tmp_path: Path) -> None:
+    assert find_gpus(tmp_path) == Gpus(0)
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        (tmp_path / "dev" / name).touch()
+    assert find_gpus(tmp_path) == Gpus(2)
+    (tmp_path / "proc/driver/nvidia/gpus/0000:17:00.0").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").write_text(VERSION)
+    assert find_gpus(tmp_path) == Gpus(2, "550.54.15")
+
+
+def test_gpus_are_found_by_nvidia_smi_where_there_are_no_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        '#!/bin/sh\ncase "$1" in -L) echo "GPU 0: NVIDIA A100 (UUID: GPU-1)";;\n*) echo 535.104;; '
+        "esac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert find_gpus(tmp_path) == Gpus(1, "535.104")
+    program.write_text("#!/bin/sh\necho no driver is loaded\nexit 9\n")
+    assert find_gpus(tmp_path) == Gpus(0)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("", True), ("-1", True), ("NoDevFiles", True), ("0", False), ("GPU-5f", False)],
+)
+def test_what_hides_all_gpus(value: str, expected: bool) -> None:
+    assert hidden({"CUDA_VISIBLE_DEVICES": value}) == expected
+    assert not hidden({})
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "expected"),
+    [
+        ("550.54.15", "13.0", True),
+        ("580.65.06", "13.0", False),
+        ("525.60", "12.8", False),
+        ("515.1", "12.4", True),
+        (None, "13.0", False),
+        ("550.54", "17.0", False),  # of the future: nobody knows
+    ],
+)
+def test_the_driver_that_a_build_needs(driver: str | None, cuda: str, expected: bool) -> None:
+    assert too_old(driver, cuda) == expected
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "environment", "why", "advice"),
+    [
+        ("580.1", None, {}, "torch 9 is a build for the CPU", "install a CUDA build"),
+        ("550.54", "13.0", {}, "needs driver 580 or newer, and it is 550.54", "update the driver"),
+        ("580.1", "13.0", {"SLURM_JOB_ID": "1"}, "Slurm gave this job none", "--gpus=1"),
+        ("580.1", "13.0", {}, "which fit each other", "may open /dev/nvidia*"),
+    ],
+)
+def test_why_torch_finds_no_gpu(
+    driver: str, cuda: str | None, environment: dict[str, str], why: str, advice: str
+) -> None:
+    found = why_unusable(driver, "9", cuda, environment)
+    assert why in found[0] and advice in found[1]
+
+
+@pytest.fixture
+def old_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose GPU torch cannot use."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(device, "find_gpus", lambda: Gpus(8, "550.54.15"))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"train {MIXIT} --dump_folder OUT",
+        f"train {MIXIT} --device gpu --dump_folder OUT",
+        "task addition --out OUT",
+        "sweep addition --out OUT",
+        "bench --out OUT",
+        "demo --out OUT",
+        "reproduce --out OUT",
+        "generate RUN --prompt x",
+        "analyze attention RUN --out OUT",
+    ],
+)
+def test_no_command_takes_the_cpu_in_place_of_a_gpu(
+    old_driver: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    words: str,
+) -> None:
+    out = tmp_path / "out"
+    line = words.replace("OUT", str(out)).replace("RUN", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["mixit-titan", *line.split()])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    error = capsys.readouterr().err
+    assert exit_.value.code == 2 and error.count("\n") == 1
+    assert "needs driver 580 or newer, and it is 550.54.15" in error
+    assert "--device cpu" in error and "CUDA_VISIBLE_DEVICES=" in error
+    assert not out.exists()
+
+
+def test_the_cpu_can_be_meant(old_driver: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError):
+        device.check_device()
+    load_run(MIXIT, ["--device", "cpu"], world_size=1)
+    with pytest.raises(ConfigError, match="torch cannot use the GPU"):
+        load_run(MIXIT, [], world_size=1)
+    load_run(MIXIT, [], world_size=1, on_gpus=True)  # `submit`: the ranks are elsewhere
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    load_run(MIXIT, [], world_size=1)
+
+
+def test_train_on_the_cpu_hides_the_gpus_from_all_ranks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(
+        "mixit_titan.config.run.run_train",
+        lambda *words: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")),
+    )
+    for words in ([], ["--device", "cpu"]):
+        monkeypatch.setattr("sys.argv", ["mixit-titan", "train", MIXIT, *words])
+        main()
+    assert seen == [None, ""]
+
+
+def test_a_cpu_run_is_refused_where_its_ranks_have_gpus() -> None:
+    with pytest.raises(ConfigError, match="--gpus-per-node 0"):
+        load_run(MIXIT, ["--device", "cpu"], world_size=1, on_gpus=True)
+
+
+@pytest.fixture
+def some_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchtitan as on a machine with four GPUs, which are the `meta` device here: its own module
+    anew, without what device.py has put in the place of its functions."""
+    spec = importlib.util.find_spec("torchtitan.tools.utils")
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    fresh.device_type, fresh.device_module = "meta", SimpleNamespace(device_count=lambda: 4)
+    monkeypatch.setattr(device, "utils", fresh)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_without_a_launcher_it_is_the_first_gpu(
+    some_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert device.local_device() == torch.device("meta", 0)
+    assert Steps("standard", Point(shape=TINY, batch=2)).device == torch.device("meta", 0)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert device.local_device() == torch.device("meta", 3)
+
+
+def test_ranks_on_gpus_need_to_know_theirs(
+    some_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    with pytest.raises(ConfigError, match="but not LOCAL_RANK"):
+        launch.ranks_from_environment()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert launch.ranks_from_environment() == 8
+
+
+def test_ranks_on_gpus_need_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch.launch(1, [], lambda: None)  # on a CPU nobody asks for it
+    monkeypatch.setattr(device.utils, "device_type", "cuda")
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: False)
+    for start in (lambda: launch.launch(1, [], lambda: None), launch.ranks_from_environment):
+        with pytest.raises(ConfigError, match="has no NCCL"):
+            start()
+
+
+def test_a_missing_nvidia_smi_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus.nvidia_smi("-L") is None
