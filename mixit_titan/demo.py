@@ -48,9 +48,7 @@ def run_demo(args: DemoArguments) -> None:
         jobs = [_job(variant, args) for variant in VARIANTS]
         runner = Runner(jobs, preload=TRAINING_MODULES)
         runner.run()
-        if runner.failed:
-            logs = ", ".join(str(job.log) for job in jobs if job.folder in runner.failed)
-            raise ConfigError(f"{len(runner.failed)} of {len(jobs)} trainings failed: see {logs}")
+        runner.raise_if_failed()
         rows = [_summary(job.name, args, job.folder) for job in jobs]
         for row in rows:
             row["ratio"] = row["tokens_per_s"] / rows[0]["tokens_per_s"]

@@ -1,9 +1,13 @@
 """Who may import whom (docs/architecture.md): only what is below, and never in a circle."""
 
 import ast
+import importlib
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+
+import tomli
 
 import mixit_titan
 
@@ -21,6 +25,7 @@ LAYERS = [
     ["cli", "config_registry"],
     ["__main__"],
 ]
+OUTSIDE = {"__init__", "__main__"}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 
@@ -46,7 +51,8 @@ def imported(tree: ast.Module) -> Iterator[str]:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 or node.module == "modeling_mixit", "a relative import"
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
@@ -63,6 +69,29 @@ def graph() -> dict[str, set[str]]:
 
 def test_every_package_has_its_layer() -> None:
     assert {name.split(".")[0] for name in modules()} == set(RANK)
+
+
+def test_every_package_is_installed() -> None:
+    """An editable install would not notice."""
+    listed = tomli.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {file.relative_to(PACKAGE.parent).parent for file in PACKAGE.rglob("*.py")}
+    beside = set(listed["package-dir"])
+    assert {".".join(folder.parts) for folder in folders} == set(listed["packages"]) - beside
+
+
+def test_the_page_shows_the_layers() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    shown = re.search(r"\n\n((?:    +[\w ]+\n)+)\n", page)[1]
+    rows = [row.split() for row in reversed(shown.splitlines())]
+    assert [sorted(row) for row in rows] == [sorted(set(row) - OUTSIDE) for row in LAYERS[:-1]]
+
+
+def test_the_docs_import_what_is_there() -> None:
+    for page in [PACKAGE.parent / "README.md", *(PACKAGE.parent / "docs").glob("*.md")]:
+        for line in re.findall(r"^ +from mixit_titan\S* import .*$", page.read_text(), re.M):
+            module, names = re.fullmatch(r" +from (\S+) import ([\w, ]+).*", line).groups()
+            for name in names.split(","):
+                assert hasattr(importlib.import_module(module), name.strip()), (page.name, line)
 
 
 def test_imports_go_downwards_only() -> None:
@@ -85,7 +114,7 @@ def test_no_circle() -> None:
 
 def test_help_needs_no_torch() -> None:
     """What cli imports when it is imported, and all that comes with it."""
-    edges, known, seen, waiting = graph(), modules(), set(), ["cli"]
+    edges, known, seen, waiting = graph(), modules(), set(), ["cli", "model.accounting"]
     while waiting:
         name = waiting.pop()
         seen.add(name)

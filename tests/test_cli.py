@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mixit_titan.cli import main
+from mixit_titan.cli import COMMANDS, main
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
@@ -66,22 +66,7 @@ def test_a_mistake_ends_with_one_sentence_and_code_2(
     assert message in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "train",
-        "params",
-        "prepare",
-        "submit",
-        "status",
-        "demo",
-        "task",
-        "sweep",
-        "bench",
-        "generate",
-        "export",
-    ],
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_an_example(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, command: str
 ) -> None:
@@ -181,8 +166,8 @@ def test_a_demo_keeps_what_is_trained_and_compares_it_when_all_is(
     with pytest.raises(SystemExit) as exit_:
         call(monkeypatch, "demo", "--steps", "10", "--out", str(tmp_path))
     said = capsys.readouterr().err
-    assert exit_.value.code == 2 and "5 jobs, 4 of them done before" in said
-    assert f"1 of 5 trainings failed: see {tmp_path / f'{first}_10' / 'log.txt'}" in said
+    assert exit_.value.code == 1 and "5 jobs, 4 of them done before" in said
+    assert f"1 of 5 jobs failed: see {tmp_path / f'{first}_10' / 'log.txt'}" in said
     assert not stopped.exists() and not (tmp_path / "demo.json").exists()
     write(first, 100.0)
     call(monkeypatch, "demo", "--steps", "10", "--out", str(tmp_path))

@@ -218,8 +218,7 @@ def _scan(args: BenchArguments, points: list[Point], nproc: int, console: Consol
     with locked(args.out):
         runner = Runner(jobs)
         runner.run()
-        if runner.failed:
-            sys.exit(max(runner.failed.values()))  # the runner has said why
+        runner.raise_if_failed()
         found = write_scan(points, jobs, args.out)
     for point in found["points"]:
         _show(point, console)

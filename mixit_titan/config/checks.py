@@ -35,7 +35,7 @@ def check_numbers(sections: Sections) -> None:
         at_least_one["training.global_batch_size"] = training.global_batch_size
     at_least_zero = {
         "lr_scheduler.warmup_steps": sections.lr_scheduler.warmup_steps,
-        "debug.seed": sections.debug.seed or 0,
+        "debug.seed": sections.debug.seed,
         "data.seed": sections.data.seed,
         "data.workers": sections.data.workers,
     }

@@ -141,7 +141,7 @@ def _model(sections: Sections, table: Table, where: str, on_gpus: bool) -> Mixit
         shape,
         variant,
         recipe,
-        init_seed=sections.debug.seed or 0,
+        init_seed=sections.debug.seed,
         mixing_seed=mixing.seed,
         form=choose_form(
             mixing.storage,

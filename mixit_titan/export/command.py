@@ -14,7 +14,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.export.mixit_folder import mixit_config, write_code
 from mixit_titan.export.tokenizer_files import write_tokenizer
 from mixit_titan.files import new_folder
-from mixit_titan.model.hugging_face import HuggingFaceAdapter, llama_config
+from mixit_titan.model.hugging_face import HuggingFaceAdapter, hf_config
 from mixit_titan.runtime.trained import Trained, load_trained
 
 
@@ -51,12 +51,11 @@ def write_export(trained: Trained, folder: Path) -> None:
     model = trained.model
     weights = HuggingFaceAdapter(model.config).to_hf(model.state_dict())
     weights = {name: tensor.contiguous() for name, tensor in weights.items()}
-    if model.config.variant.mixer == "mixing":
-        config = mixit_config(model.config)
+    mixes, end_of_text = model.config.variant.mixer == "mixing", trained.tokenizer.eos_id
+    config = (mixit_config if mixes else hf_config)(model.config, end_of_text)
+    if mixes:
         write_code(folder)
-    else:
-        config = llama_config(model.config)
-    config |= {"dtype": "float32", "bos_token_id": None, "eos_token_id": trained.tokenizer.eos_id}
+    config["dtype"] = "float32"
     write_tokenizer(trained, folder)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

@@ -10,12 +10,13 @@ from typing import Any
 
 from mixit_titan.export import modeling_mixit
 from mixit_titan.kernels import mixing, philox
+from mixit_titan.model.hugging_face import hf_sizes
 from mixit_titan.model.llama import MixitLlama
 
 _OWN_IMPORT = re.compile(r"^from mixit_titan\S* import .*\n", re.MULTILINE)
 
 
-def mixit_config(model: MixitLlama.Config) -> dict[str, Any]:
+def mixit_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str, Any]:
     """config.json: in Hugging Face's words where it has them. The recipe has become numbers."""
     shape, recipe = model.shape, model.recipe
     skip, branch = recipe.residual_scales(shape.layers)
@@ -26,14 +27,10 @@ def mixit_config(model: MixitLlama.Config) -> dict[str, Any]:
             "AutoConfig": "hf_mixit.MixitConfig",
             "AutoModelForCausalLM": "hf_mixit.MixitForCausalLM",
         },
-        "vocab_size": shape.vocab,
-        "hidden_size": shape.width,
-        "intermediate_size": shape.hidden,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
+        **hf_sizes(shape),
+        "bos_token_id": None,
+        "eos_token_id": end_of_text,
         "max_position_embeddings": shape.seq_len,
-        "rms_norm_eps": shape.norm_eps,
-        "tie_word_embeddings": shape.tied,
         "bias": shape.bias,
         "skip": skip,
         "branch": branch,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mixit_titan.errors import RunFailed
 from mixit_titan.jobs import process
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.progress import bar
@@ -76,6 +77,12 @@ class Runner:
                 for left in self.running:
                     left.process.join()
                     left.job.add_seconds(left.seconds)
+
+    def raise_if_failed(self) -> None:
+        """Call it when what was done has been reported."""
+        if self.failed:
+            logs = ", ".join(str(job.log) for job in self.jobs if job.folder in self.failed)
+            raise RunFailed(f"{len(self.failed)} of {len(self.jobs)} jobs failed: see {logs}")
 
     def _start_some(self) -> None:
         for job in list(self.waiting):

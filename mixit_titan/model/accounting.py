@@ -68,11 +68,11 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.mixing
 
 
-def weights(shape: Shape, variant: Variant, *, learned_positions: bool = False) -> Iterator[Weight]:
+def weights(shape: Shape, variant: Variant) -> Iterator[Weight]:
     """Every parameter, by its name in the model. A tied head has none of its own."""
     n, vocab = shape.width, shape.vocab
     yield Weight("tok_embeddings.weight", "embedding", vocab * n)
-    if learned_positions or variant.mixer == "mixing":
+    if variant.mixer == "mixing":
         yield Weight("tok_embeddings.position_weight", "embedding", shape.seq_len * n)
     for layer in range(shape.layers):
         prefix = f"layers.{layer}."
@@ -106,12 +106,11 @@ def count(
     *,
     seq_len: int | None = None,
     form: Form | None = None,
-    learned_positions: bool = False,
 ) -> Counts:
     """Counts of a complete model; FLOPs are those at `seq_len` (default: the shape's)."""
     m = shape.seq_len if seq_len is None else seq_len
     sizes, forward, backward = {True: 0, False: 0}, 0, 0
-    for weight in weights(shape, variant, learned_positions=learned_positions):
+    for weight in weights(shape, variant):
         trained = weight.part not in variant.frozen
         sizes[trained] += weight.elements
         if weight.multiplied:

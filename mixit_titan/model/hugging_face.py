@@ -61,8 +61,8 @@ def _renamed(name: str, names: dict[str, str]) -> str:
     return f"{names[pattern].format(number[0] if number else '')}.{kind}"
 
 
-def llama_config(model: MixitLlama.Config) -> dict[str, Any]:
-    """config.json"""
+def hf_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str, Any]:
+    """config.json of a model that attends; `end_of_text` is its tokenizer's id."""
     assert model.recipe == Recipe(), "a recipe's scales are for the mixing mixer"
     shape = model.shape
     rope = {"rope_type": "default", "rope_theta": shape.rope_theta}
@@ -73,7 +73,9 @@ def llama_config(model: MixitLlama.Config) -> dict[str, Any]:
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
-        **_sizes(shape),
+        **hf_sizes(shape),
+        "bos_token_id": None,
+        "eos_token_id": end_of_text,
         "head_dim": shape.head_dim,
         "max_position_embeddings": shape.seq_len,
         "attention_bias": shape.bias,
@@ -86,7 +88,8 @@ def llama_config(model: MixitLlama.Config) -> dict[str, Any]:
     }
 
 
-def _sizes(shape: Shape) -> dict[str, Any]:
+def hf_sizes(shape: Shape) -> dict[str, Any]:
+    """The sizes of a model, in Hugging Face's words."""
     return {
         "vocab_size": shape.vocab,
         "hidden_size": shape.width,
@@ -101,7 +104,7 @@ def _sizes(shape: Shape) -> dict[str, Any]:
 
 _KEYS = dict(
     zip(
-        _sizes(Shape(width=1, layers=1, heads=1, hidden=1, vocab=1, seq_len=1)),
+        hf_sizes(Shape(width=1, layers=1, heads=1, hidden=1, vocab=1, seq_len=1)),
         ("vocab", "width", "hidden", "layers", "heads", "kv_heads", "norm_eps", "tied"),
         strict=True,
     )
@@ -117,12 +120,14 @@ def differences_to_llama(theirs: dict[str, Any], shape: Shape) -> list[str]:
     rope = theirs.get("rope_parameters") or theirs.get("rope_scaling") or {}
     found = [
         (_KEYS[word], ours, wanted.get(word))
-        for word, ours in _sizes(shape).items()
+        for word, ours in hf_sizes(shape).items()
         if wanted.get(word) != ours
     ]
     for key, ours, their in (
         ("bias", shape.bias, bool(theirs.get("attention_bias"))),
         ("bias", shape.bias, bool(theirs.get("mlp_bias"))),
+        ("width / model.heads", shape.head_dim, theirs.get("head_dim") or shape.head_dim),
+        ("mixing.activation", "silu", theirs.get("hidden_act", "silu")),
         ("rope_theta", shape.rope_theta, rope.get("rope_theta", theirs.get("rope_theta", 1e4))),
         ("rope_factor", shape.rope_factor, _factor(rope)),
     ):

@@ -8,7 +8,7 @@ from typing import Literal
 from rich.console import Console
 
 from mixit_titan.config.job import TRAINING_MODULES
-from mixit_titan.errors import ConfigError, RunFailed
+from mixit_titan.errors import ConfigError
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
@@ -94,11 +94,7 @@ def _run(plan: Plan, planned: dict[str, tuple[Exhibit, Cells]], runner: Runner) 
     finally:
         found = write_report(plan, planned, runner.failed)
     _show(found, plan.out)
-    if runner.failed:
-        raise RunFailed(
-            f"{len(runner.failed)} of {len(runner.jobs)} jobs failed: "
-            f"{plan.out / 'report.md'} names their logs"
-        )
+    runner.raise_if_failed()
 
 
 def _print_trainings(plan: Plan, jobs: dict[Path, Job]) -> None:

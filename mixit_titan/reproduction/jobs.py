@@ -152,4 +152,8 @@ def _digest(words: Sequence[str]) -> str:
 
 
 def read_json(path: Path) -> Result | None:
-    return json.loads(path.read_text()) if path.exists() else None
+    """None where it is missing or was cut off."""
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None

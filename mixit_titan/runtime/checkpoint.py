@@ -23,7 +23,7 @@ from mixit_titan.data.loader import COUNTED_BY, RowLoader
 from mixit_titan.device import device_type
 from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.files import write_json
-from mixit_titan.model.hugging_face import llama_config
+from mixit_titan.model.hugging_face import hf_config
 from mixit_titan.model.identity import differences, identity
 from mixit_titan.runtime.checkpoint_files import (
     clear,
@@ -57,6 +57,7 @@ class IdentifiedCheckpointer(CheckpointManager):
         self.identity = identity(model_parts[0].config) | dataloader.identity
         # Made once: asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._identity_bytes = _encode(self.identity)
+        self._end_of_text = dataloader.batches.packed.split.eos_id
         self._on_disk: str | None = None  # the checkpoint that holds the present state
 
     def save_now(self, step: int) -> None:
@@ -83,8 +84,9 @@ class IdentifiedCheckpointer(CheckpointManager):
             return saved
         if to_hf:
             shutil.rmtree(unfinished(final) / "sharded", ignore_errors=True)  # joined by now
-            described = llama_config(self.sd_adapter.model_config)
-            write_json(unfinished(final) / "config.json", described)
+            config = hf_config(self.sd_adapter.model_config, self._end_of_text)
+            config["dtype"] = str(self.export_dtype).removeprefix("torch.")
+            write_json(unfinished(final) / "config.json", config)
         # The first rank writes the metadata after all others have written their part.
         if isinstance(saved, AsyncSaveResponse):
             saved.upload_completion = _then(saved.upload_completion, lambda: publish(final))

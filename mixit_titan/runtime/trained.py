@@ -19,7 +19,12 @@ from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import Variant
 from mixit_titan.runtime.checkpoint import read_identity
-from mixit_titan.runtime.checkpoint_files import newest_complete, problem_of, steps
+from mixit_titan.runtime.checkpoint_files import (
+    hugging_face_steps,
+    newest_complete,
+    problem_of,
+    steps,
+)
 from mixit_titan.runtime.tensor_reader import load_tensors
 
 
@@ -60,6 +65,13 @@ def _find(run_dir: Path, step: int | None) -> tuple[Path, int]:
         raise ConfigError(f"there is no folder {run_dir}: name that (dump_folder) of a run")
     if step is None:
         step = newest_complete(folder)
+        exported = max(hugging_face_steps(folder), default=-1)
+        if exported > (-1 if step is None else step):
+            raise ConfigError(
+                f"the last weights of {run_dir} are in Hugging Face's format, in "
+                f"{folder}/step-{exported}: load them with transformers"
+                + ("" if step is None else f", or take the older checkpoint by --step {step}")
+            )
         if step is None:
             raise ConfigError(
                 f"there is no whole checkpoint in {folder}: name the folder (dump_folder) of a run "

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.runtime.checkpoint_files import newest_complete
+from mixit_titan.runtime.checkpoint_files import hugging_face_steps, newest_complete
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
 from mixit_titan.tables import screen_table
@@ -65,7 +65,9 @@ def run_status(folder: Path, slurm_answers: bool) -> Status:
     last = lines[-1] if lines else {}
     where = read_state(folder)
     restarts = folder / "restarts"
-    newest = newest_complete(folder / "checkpoint")
+    checkpoints = folder / "checkpoint"
+    saved = [newest_complete(checkpoints), *hugging_face_steps(checkpoints)]
+    newest = max((step for step in saved if step is not None), default=None)
     return Status(
         folder=str(folder),
         state=state,

@@ -29,10 +29,12 @@ from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.task import task_name
 
 _LOG_EVERY = 50
-_COMMON = {
+_RESERVED = {
     *("task", "variant", "loss", "accuracy", "exact", "slices", "trainable_params", "params"),
     *("steps", "seconds", "seconds_waited_for_data", "device", "settings"),
+    *("folder", "seed", "seeds", "axes"),  # of a point in a sweep's report
 }
+"""What a figure of a task's own cannot be called."""
 
 
 def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -> dict[str, Any]:
@@ -44,8 +46,8 @@ def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -
     make_folder(folder)
     loop = Loop(run, folder, device, reporter)
     score = loop.run_steps()
-    result = loop.result(score)
     _save_weights(loop.model, folder)
+    result = loop.result(score)
     write_json(folder / "result.json", result)
     (folder / FILE).unlink(missing_ok=True)  # the result takes its place
     return result
@@ -62,8 +64,8 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 
 def extra_figures(result: dict[str, Any]) -> dict[str, float]:
-    """What the task itself has added to a result (Task.figures)."""
-    return {key: value for key, value in result.items() if key not in _COMMON}
+    """What the task itself has added to a result (Task.figures), or to its row of a sweep."""
+    return {key: value for key, value in result.items() if key not in _RESERVED}
 
 
 def learning_rate(settings: Settings, step: int) -> float:
@@ -179,7 +181,12 @@ class Loop:
             "settings": self.run.described(),
         }
         figures = self.run.task.figures(score, trainable)
-        assert result.keys() == _COMMON and not figures.keys() & _COMMON
+        taken = sorted(figures.keys() & _RESERVED)
+        if taken:
+            raise ConfigError(
+                f"{task_name(self.run.task)} calls a figure {taken[0]!r}, which every result has: "
+                "give it another name in its `figures`"
+            )
         return result | figures
 
 

@@ -95,9 +95,7 @@ def sweep_command(arguments: list[str]) -> None:
         rows = [point.row(result) for point, result in found if result is not None]
         if rows:
             write_report(args.task, list(_grid(args.grid)), rows, args.out, Console())
-    if runner.failed:
-        names = ", ".join(str(job.log) for job in jobs if job.folder in runner.failed)
-        raise ConfigError(f"{len(runner.failed)} of {len(points)} points failed: see {names}")
+    runner.raise_if_failed()
 
 
 def grid_points(args: SweepArguments) -> list[Point]:

@@ -7,14 +7,11 @@ from typing import Any
 from rich.console import Console
 
 from mixit_titan.files import write_json, write_text
-from mixit_titan.plotting import COLORS, save_figure
+from mixit_titan.plotting import COLORS, OTHER, save_figure
 from mixit_titan.tables import markdown_table, screen_table
+from mixit_titan.tasks.loop import extra_figures
 
 Row = dict[str, Any]
-_COMMON = {
-    *("folder", "variant", "seed", "seeds", "axes", "accuracy", "exact", "loss"),
-    *("trainable_params", "steps", "seconds"),
-}
 
 
 def write_report(task: str, axes: list[str], rows: list[Row], out: Path, console: Console) -> None:
@@ -45,16 +42,11 @@ def _groups(rows: list[Row]) -> list[Row]:
             "trainable_params": same[0]["trainable_params"],
             **{
                 key: _spread([row[key] for row in same])
-                for key in ("accuracy", "exact", "loss", "seconds", *_extra(same[0]))
+                for key in ("accuracy", "exact", "loss", "seconds", *extra_figures(same[0]))
             },
         }
         for same in places.values()
     ]
-
-
-def _extra(row: Row) -> list[str]:
-    """The figures that only this task has."""
-    return [key for key in row if key not in _COMMON]
 
 
 def _spread(values: list[float]) -> dict[str, float]:
@@ -79,7 +71,7 @@ def _best(groups: list[Row]) -> dict[str, dict[str, str]]:
 def _cells(
     axes: list[str], groups: list[Row], best: dict[str, dict[str, str]]
 ) -> tuple[list[str], list[list[str]]]:
-    extra = _extra(groups[0])
+    extra = extra_figures(groups[0])
     header = ["variant", *axes, "accuracy", "exact", "seeds", "trained", "seconds"]
     header += [key.replace("_per_", "/").replace("_", " ") for key in extra]
     body = []
@@ -114,9 +106,8 @@ def _plot(task: str, axes: list[str], groups: list[Row], path: Path) -> None:
                 places.append(place)
                 means.append(100 * top["mean"])
                 errors.append(100 * top["std"])
-        plot.errorbar(
-            places, means, errors, label=variant, color=COLORS.get(variant), marker="o", capsize=3
-        )
+        color = COLORS.get(variant, OTHER)
+        plot.errorbar(places, means, errors, label=variant, color=color, marker="o", capsize=3)
     plot.set_xticks(range(len(ticks)), ticks)
     plot.set_xlabel(axes[0] if axes else "")
     plot.set_ylabel("test accuracy (%)")

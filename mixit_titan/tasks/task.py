@@ -113,8 +113,8 @@ def _imported(path: str) -> object:
         raise ConfigError(
             f"{path!r} is not an import path: write MODULE:CLASS, as in my_tasks:Copy"
         )
-    if os.getcwd() not in sys.path:  # as for `python -m mixit_titan`, which is the same command
-        sys.path.append(os.getcwd())
+    if not module.startswith("mixit_titan.") and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # as for `python -m mixit_titan`, which is the same command
     try:
         imported = importlib.import_module(module)
     except ImportError as error:

@@ -143,7 +143,7 @@ def test_a_scan_is_a_process_per_point(
     arguments = [*SHAPE.split(), "--variants", "mixit", "--out", str(tmp_path), "--batch"]
     with pytest.raises(SystemExit) as exit_:
         call(monkeypatch, *arguments, "10000000,2")
-    assert exit_.value.code == 2
+    assert exit_.value.code == 1
     assert "a batch of 10000000 sequences of 16 tokens does not fit" in capsys.readouterr().err
     (measured,) = tmp_path.glob("points/*/bench.json")
     assert measured.parent.name == "batch-2" and not (tmp_path / "bench.json").exists()

@@ -10,7 +10,6 @@ and the logits in torchtitan's loss. A float32 has 24 bits, so each is off by 6e
 """
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,15 +33,6 @@ OUR_RECIPES = {
     "depth_alpha": dataclasses.replace(RECIPES["official"], depth_alpha=1.0, activation_c=1.0),
     "not_causal": dataclasses.replace(RECIPES["paper"], causal=False),
 }
-MODELS = [
-    (variant, recipe)
-    for variant in VARIANTS
-    for recipe in OUR_RECIPES
-    if variant == "mixit" or recipe != "not_causal"  # attention always is causal
-]
-# Two query heads share a key head.
-SHAPE = Shape(width=16, layers=2, heads=4, kv_heads=2, hidden=24, vocab=11, seq_len=14, bias=True)
-MIXING_SEED = 2**40 + 3  # both words of the key count
 FROZEN = {  # the paper's table of variants, in the names of the weights
     "standard": (),
     "frozen_qk": (".wq.", ".wk."),
@@ -50,20 +40,20 @@ FROZEN = {  # the paper's table of variants, in the names of the weights
     "mixit": (),
     "random": ("layers.", "norm."),
 }
+MODELS = [
+    (variant, recipe)
+    for variant in FROZEN
+    for recipe in OUR_RECIPES
+    if variant == "mixit" or recipe != "not_causal"  # attention always is causal
+]
+# Two query heads share a key head.
+SHAPE = Shape(width=16, layers=2, heads=4, kv_heads=2, hidden=24, vocab=11, seq_len=14, bias=True)
+MIXING_SEED = 2**40 + 3  # both words of the key count
 TOKENS = np.random.default_rng(0).integers(0, SHAPE.vocab, (2, SHAPE.seq_len))
 # Two rows: documents of 5, 1 and 8 tokens; one of 13, and one token of padding.
 POSITIONS = np.array([[*range(5), 0, *range(8)], [*range(13), 0]])
 LABELS = np.roll(TOKENS, -1, axis=1)
 LABELS[0, [4, 5, 13]] = LABELS[1, 12:] = formulas.IGNORED  # what follows is another document
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other cost more than these small products."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclass

@@ -11,7 +11,6 @@ If they changed and were meant to, record them anew and let the diff be reviewed
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,15 +36,6 @@ STEPS, RATE = 3, 0.02
 TOLERANCE = 1e-5
 
 Lines = dict[str, list[float] | str]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other cost more than these small products, and change sums."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:

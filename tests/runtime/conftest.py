@@ -37,9 +37,9 @@ class Runs:
         """Train `jobs` (run name -> variant, overrides) on `ranks` ranks, one after the other."""
         described = [
             (
-                str(shipped_configs()[f"debug_{variant}"]),
+                str(shipped_configs()["debug_standard"]),
                 [
-                    *(*SMALL, "--data.path", str(self.data)),
+                    *("--model.variant", variant, *SMALL, "--data.path", str(self.data)),
                     *("--dump_folder", str(self.root / name), *overrides),
                 ],
             )

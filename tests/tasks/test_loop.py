@@ -18,6 +18,7 @@ from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.tasks.addition import Addition
 from mixit_titan.tasks.evaluation import Batch, batch_of, evaluate, loss_of
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.loop import extra_figures, learning_rate, train
@@ -86,6 +87,17 @@ def test_a_result_has_the_figures_of_its_task(tmp_path: Path, fit: Callable) -> 
     bits = 3 * 16 * result["accuracy"] / result["trainable_params"]
     assert extra_figures(result) == {"bits_per_parameter": pytest.approx(bits)}
     assert extra_figures(fit(make_run("addition", ADDITION), "other")) == {}
+
+
+def test_a_figure_cannot_have_the_name_of_another(
+    tmp_path: Path, fit: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was trained is kept."""
+    monkeypatch.setattr(Addition, "figures", lambda self, score, trained: {"seed": 1.0})
+    with pytest.raises(ConfigError, match="calls a figure 'seed', which every result has"):
+        fit(make_run("addition", ADDITION))
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert not (tmp_path / "run" / "result.json").exists()
 
 
 def test_the_weights_give_the_accuracy_again(tmp_path: Path, fit: Callable) -> None:
