@@ -12,6 +12,7 @@ happens within a kernel, nothing is known here.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,3 +134,7 @@ def train_captured(config: str, overrides: list[str], folder: Path) -> None:
     fake = ["--comm.mode", "fake_backend", "--checkpoint.enable", "false"]
     run = load_run(config, [*overrides, *fake], world_size=RANKS)
     run.build().train()
+
+
+if __name__ == "__main__":
+    train_captured(sys.argv[1], sys.argv[3:], Path(sys.argv[2]))
