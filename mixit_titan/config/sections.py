@@ -149,9 +149,10 @@ def defaults(table: dict[str, Any], on_gpus: bool) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {
         # "spmd_types", torchtitan's default, wants a sharding config on every module.
         "parallelism": {"spmd_backend": "partial_dtensor"},
-        # After the first step torchtitan allows 100 s for a collective; a validation, a save or a
-        # recompilation may take longer.
-        "comm": {"train_timeout_seconds": 1800},
+        # torchtitan allows 300 s for a collective until the first step is done, and 100 s then. The
+        # validation before the first step, compilation and autotuning may take longer, and so may a
+        # later validation, a save or a recompilation.
+        "comm": {"init_timeout_seconds": 1800, "train_timeout_seconds": 1800},
         # Colors are for eyes, not for files.
         "metrics": {"disable_color_printing": not sys.stdout.isatty()},
         # Runs are reproducible unless a seed says otherwise.

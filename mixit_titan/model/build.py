@@ -1,6 +1,7 @@
 """From (shape, variant, recipe) to a torchtitan model config and a ModelSpec."""
 
 import dataclasses
+import importlib.util
 from typing import Literal
 
 from torch import nn
@@ -14,6 +15,7 @@ from torchtitan.models.common.feed_forward import FeedForward
 from torchtitan.models.common.param_init import skip_param_init
 from torchtitan.protocols.model_spec import ModelSpec
 from torchtitan.protocols.module import Module
+from torchtitan.tools import utils
 
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
@@ -126,7 +128,22 @@ def attention_backend(name: AttentionBackend, on_gpu: bool) -> Module.Config:
             f"model.attention = {name!r} needs a GPU and this machine has none: "
             "set it to 'auto' or 'sdpa'"
         )
+    if name == "varlen" and (missing := missing_flash_attention()):
+        raise ConfigError(
+            f"model.attention = 'varlen' needs the package {missing} on this GPU, which is not "
+            "installed: install it, or set model.attention = 'flex'"
+        )
     return get_attention_config(name)
+
+
+def missing_flash_attention() -> str | None:
+    """The module that torchtitan's varlen attention imports on this GPU, if it cannot be found: no
+    dependency of torch or torchtitan brings it."""
+    modules = {"FA3": "flash_attn_interface", "FA4": "flash_attn.cute"}
+    module = modules.get(utils.get_cuda_flash_attention_impl())
+    if module is None or importlib.util.find_spec(module.partition(".")[0]) is not None:
+        return None
+    return module
 
 
 def _norm(shape: Shape) -> RMSNorm.Config:

@@ -15,7 +15,8 @@ from torchtitan.components.checkpointer.utils import canonical_fqn
 
 from mixit_titan.kernels.philox import normals, philox
 
-_CHUNK = 1 << 16  # counters drawn at a time: what fits a CPU's cache, and keeps memory small
+# Counters drawn at a time: what fits a CPU's cache; on a GPU, so many that launches do not count.
+_CHUNK = {"cpu": 1 << 16, "cuda": 1 << 22}
 
 
 def name_parameters(model: nn.Module, seed: int) -> None:
@@ -46,8 +47,9 @@ def draw_normal(seed: int, name: str, shape: torch.Size, device: torch.device) -
     c2, c3 = (int.from_bytes(digest[i : i + 4], "little") for i in (0, 4))
     count = -(-shape.numel() // 4)
     flat = torch.empty(count, 4, device=device)
-    for start in range(0, count, _CHUNK):
-        counter = torch.arange(start, min(start + _CHUNK, count), device=device)
+    chunk = _CHUNK[device.type]
+    for start in range(0, count, chunk):
+        counter = torch.arange(start, min(start + chunk, count), device=device)
         words = philox(seed, counter & 0xFFFFFFFF, counter >> 32, c2, c3)
-        torch.stack(normals(words), dim=-1, out=flat[start : start + _CHUNK])
+        torch.stack(normals(words), dim=-1, out=flat[start : start + chunk])
     return flat.view(-1)[: shape.numel()].view(shape)

@@ -1,6 +1,7 @@
 """Starts the ranks of a run: one here, N by torchrun, or those that torchrun or srun started."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -68,7 +69,10 @@ def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> No
         return
     from torch.distributed import run as torchrun
 
-    options = ["--standalone", f"--nproc_per_node={nproc}", "-m", "mixit_titan", *arguments]
+    options = ["--standalone", f"--nproc_per_node={nproc}"]
+    if has_gpu() and shutil.which("numactl"):  # each rank on the cores that are near its GPU
+        options.append("--numa-binding=node")
+    options += ["-m", "mixit_titan", *arguments]
     # The ranks share the machine's cores: torchrun's default of one thread each wastes the rest.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // nproc)))

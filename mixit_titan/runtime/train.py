@@ -20,6 +20,10 @@ _SECONDS_TO_CLOSE = 10
 
 def train(config: Trainer.Config) -> None:
     """Build torchtitan's Trainer and train. Ctrl-C ends the run; its checkpoints stay."""
+    # CUDA's allocator reads it at its first allocation. Segments that grow are not fragmented by a
+    # validation or a recomputation of another size.
+    if not os.environ.keys() & {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}:
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     _log_to_screen_and_file(Path(config.dump_folder), _rank_with_loss(config))
     structured_logger.init_structured_logger(
         source="training",

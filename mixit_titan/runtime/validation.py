@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.components.tokenizer import BaseTokenizer
@@ -73,6 +74,11 @@ class HeldOutValidator(Validator):
             sums = dist_utils.dist_sum_tensor(sums, self.parallel_dims.get_optional_mesh(mesh))
         for model in model_parts:
             model.train()
+            if isinstance(model, FSDPModule):
+                # A forward pass whose backward never comes leaves FSDP2 in the middle of a step (a
+                # chunked loss runs the head by itself): a CUDA graph that is captured next would
+                # wait for events from before the capture.
+                model.reset_iter_state()
         nats, tokens, size = sums.tolist()
         loss = nats / tokens
         extra = {

@@ -1,8 +1,12 @@
 import pytest
 import torch
 from torchtitan.models.common import CosSinRoPE
+from torchtitan.models.common.attention import VarlenAttention
+from torchtitan.tools import utils
 
+from mixit_titan.errors import ConfigError
 from mixit_titan.model.attention import HalvesRoPE
+from mixit_titan.model.build import attention_backend
 from mixit_titan.model.shapes import ROPE_SCALING
 
 
@@ -45,3 +49,18 @@ def test_scaled_frequencies_are_those_of_transformers() -> None:
     torch.testing.assert_close(rope.cache, expected, atol=2e-3, rtol=0)
     plain = HalvesRoPE.Config(dim=64, max_seq_len=len(positions), theta=500000.0).build()
     assert (plain.cache - rope.cache).abs().max() > 1  # it makes a difference
+
+
+@pytest.mark.parametrize(("capability", "module"), [((9, 0), "FA3"), ((10, 0), "FA4")])
+def test_varlen_says_which_package_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], module: str
+) -> None:
+    """An H100 takes FlashAttention 3 and a B200 4, neither of which any dependency brings."""
+    monkeypatch.setattr(
+        "torchtitan.tools.utils.has_cuda_capability", lambda *asked: capability >= asked
+    )
+    with pytest.raises(ConfigError, match=r"'varlen' needs the package flash_attn\S* on this GPU"):
+        attention_backend("varlen", on_gpu=True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert isinstance(attention_backend("varlen", on_gpu=True), VarlenAttention.Config)
+    assert module == utils.get_cuda_flash_attention_impl()
