@@ -106,7 +106,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    title = "Five variants, the same data and steps (perplexity per byte)"
+    title = "The variants on the same data, for as many steps (perplexity per byte)"
     return screen_table(title, COLUMNS, map(_cells, rows))
 
 
@@ -126,7 +126,7 @@ def _plot(rows: list[dict[str, Any]], path: Path) -> None:
         axes.plot(steps, losses, label=row["variant"], color=COLORS.get(row["variant"], OTHER))
     axes.set_xlabel("step")
     axes.set_ylabel("training loss (nats per byte)")
-    axes.set_title("Five variants on the Python standard library's sources")
+    axes.set_title("The variants on the Python standard library's sources")
     axes.grid(alpha=0.3)
     axes.legend()
     save_figure(figure, path)

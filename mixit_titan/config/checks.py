@@ -110,9 +110,14 @@ def check_hugging_face(run: Trainer.Config) -> None:
             f"checkpoint.{keys[0]} is for variants that attend: transformers has no MixiT. "
             "`mixit-titan export` writes one, with its own modeling file"
         )
-    if not checkpoint.initial_load_in_hf:
-        return
     folder = checkpoint.initial_load_path
+    if not checkpoint.initial_load_in_hf:
+        if folder and any(Path(folder).glob("*.safetensors")):
+            raise ConfigError(
+                f"checkpoint.initial_load_path = {folder!r} is a Hugging Face model: say so by "
+                "--checkpoint.initial_load_in_hf"
+            )
+        return
     if not folder:
         raise ConfigError(
             "checkpoint.initial_load_in_hf needs checkpoint.initial_load_path: name the folder of "
@@ -121,10 +126,10 @@ def check_hugging_face(run: Trainer.Config) -> None:
     try:
         theirs = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         kind = theirs["model_type"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError):
         raise ConfigError(
-            f"{folder} has no config.json of a Hugging Face model ({error!r}): name the folder of "
-            "a Llama in checkpoint.initial_load_path"
+            f"{folder} has no config.json of a Hugging Face model: name the folder of a Llama in "
+            "checkpoint.initial_load_path"
         ) from None
     if kind != "llama":
         raise ConfigError(f"{folder} holds a {kind!r}: only a 'llama' can be loaded")

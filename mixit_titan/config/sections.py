@@ -162,7 +162,7 @@ def defaults(table: dict[str, Any], on_gpus: bool) -> dict[str, dict[str, Any]]:
     }
     if str(table.get("parallelism", {}).get("pipeline_parallel_degree", 1)) != "1":
         found["training"] = {"disable_cuda_graphs": True}  # torchtitan cannot capture stages
-    if table.get("checkpoint", {}).get("initial_load_path"):
+    if table.get("checkpoint", {}).keys() & {"initial_load_path", "initial_load_in_hf"}:
         found["checkpoint"] = {"initial_load_model_only": True}
     if not on_gpus:
         found["training"] = {"mixed_precision_param": "float32", "disable_cuda_graphs": True}

@@ -133,7 +133,8 @@ def differences_to_llama(theirs: dict[str, Any], shape: Shape) -> list[str]:
     ):
         if ours != their:
             found.append((key, ours, their))
-    return [f"model.{key} is {ours!r} and theirs {their!r}" for key, ours, their in found]
+    said = [f"model.{key} is {ours!r} and theirs {their!r}" for key, ours, their in found]
+    return list(dict.fromkeys(said))
 
 
 def _factor(rope: dict[str, Any]) -> float | str:

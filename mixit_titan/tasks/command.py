@@ -84,11 +84,11 @@ def run_task(
     kept = (folder / "result.json").exists()
     with reporter:
         result = train(run, folder, device=find_device(device), reporter=reporter)
-    if kept:
-        console.print(f"{folder} has this run, finished: kept", soft_wrap=True)
-    elif run.settings.warmup > run.settings.steps:
+    if not kept and run.settings.warmup > run.settings.steps:
         cut = f"--warmup {run.settings.warmup} was cut to the {run.settings.steps} steps of the run"
         console.print(cut, soft_wrap=True)
+    where = f"{folder} has this run, finished: kept" if kept else f"wrote {folder}"
+    console.print(where, soft_wrap=True)
     return result
 
 
@@ -106,7 +106,8 @@ def _show(args: TaskArguments) -> None:
     task, settings = args.run.task, args.run.settings
     if args.show < 1:
         raise ConfigError(f"--show is {args.show}: it must be at least 1")
-    stream, _ = task.split(seed=settings.seed, train=settings.train, test=settings.test)
+    few = min(settings.test, 1)  # none is shown, and a small task has no more
+    stream, _ = task.split(seed=settings.seed, train=settings.train, test=few)
     for tokens_L, labels_L in _first(stream, args.show, settings.batch):
         question, answer = task.write(tokens_L, labels_L)
         if args.json:

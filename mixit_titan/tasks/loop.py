@@ -7,6 +7,7 @@ weights come out bit for bit as if it had never stopped.
 
 import json
 import math
+import shutil
 import time
 from contextlib import closing
 from dataclasses import asdict
@@ -26,7 +27,7 @@ from mixit_titan.tasks.models import build_model, count, trained_parameters
 from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Run, Settings
-from mixit_titan.tasks.task import task_name
+from mixit_titan.tasks.task import check_examples, task_name
 
 _LOG_EVERY = 50
 _RESERVED = {
@@ -91,6 +92,7 @@ class Loop:
                 f"{task_name(run.task)} has no example to test on: it takes more of them, one in "
                 "eight is for testing"
             )
+        check_examples(run.task, self.test)
         self.model = build_model(run).to(device)
         self.forward = torch.compile(self.model) if self.settings.compile else self.model
         self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=self.settings.bf16)
@@ -207,4 +209,9 @@ def _adamw(model: nn.Module, settings: Settings) -> torch.optim.AdamW:
 
 def _save_weights(model: nn.Module, folder: Path) -> None:
     weights = {name: value.contiguous() for name, value in model.state_dict().items()}
-    replace_file(folder / "model.safetensors", lambda part: save_file(weights, part))
+
+    def write(part: Path) -> None:
+        save_file(weights, part)
+        shutil.copymode(folder / "metrics.jsonl", part)  # safetensors writes for the owner alone
+
+    replace_file(folder / "model.safetensors", write)

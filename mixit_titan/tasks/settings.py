@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
@@ -19,8 +19,9 @@ T = TypeVar("T", bound=Task)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    variant: str = "standard"
-    """standard, frozen_qk, frozen_mlp, mixit or random; or a baseline: lstm, linear."""
+    variant: Annotated[
+        str, tyro.conf.arg(help=f"{', '.join(VARIANTS)}; or a baseline: {', '.join(BASELINES)}.")
+    ] = "standard"
     freeze: tuple[str, ...] | None = None
     """Parts to freeze instead of the variant's own: qk, v, o, mlp, norm, embedding, head."""
     recipe: str | None = None

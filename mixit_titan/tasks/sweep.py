@@ -82,6 +82,9 @@ class Point:
 
 
 def sweep_command(arguments: list[str]) -> None:
+    for flag in ("--variants", "--grid", "--set"):
+        if arguments.count(flag) > 1:  # the last would win in silence
+            raise ConfigError(f"{flag} is given twice: name all of them after one {flag}")
     args = tyro.cli(SweepArguments, prog="mixit-titan sweep", args=arguments)
     task_class(args.task)
     for key in ("seeds", "jobs"):

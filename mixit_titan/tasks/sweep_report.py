@@ -78,7 +78,7 @@ def _cells(
     for group in groups:
         star = " *" if best[group["variant"]] == group["axes"] else ""
         cells = [group["variant"], *group["axes"].values()]
-        cells += [_percent(group["accuracy"]) + star, _percent(group["exact"])]
+        cells += [_percent(group, "accuracy") + star, _percent(group, "exact")]
         cells += [str(group["seeds"]), f"{group['trainable_params']:,}"]
         cells.append(f"{group['seconds']['mean']:,.0f}")
         cells += [f"{group[key]['mean']:.3f} ± {group[key]['std']:.3f}" for key in extra]
@@ -86,8 +86,10 @@ def _cells(
     return header, body
 
 
-def _percent(spread: dict[str, float]) -> str:
-    return f"{100 * spread['mean']:.2f} ± {100 * spread['std']:.2f}%"
+def _percent(group: Row, key: str) -> str:
+    """Without a deviation where there is one seed."""
+    deviation = f" ± {100 * group[key]['std']:.2f}" if group["seeds"] > 1 else ""
+    return f"{100 * group[key]['mean']:.2f}{deviation}%"
 
 
 def _plot(task: str, axes: list[str], groups: list[Row], path: Path) -> None:

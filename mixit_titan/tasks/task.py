@@ -107,6 +107,31 @@ def task_name(task: Task) -> str:
     return next((name for name, known in TASKS.items() if known == path), path)
 
 
+def check_examples(task: Task, examples: Examples) -> None:
+    """Refuse examples that contradict what a task says of itself, in one sentence."""
+    tokens, labels = examples.tokens, examples.labels
+    asked = labels[labels != IGNORE_INDEX]
+    shape = tokens.shape if task.classes is None else (len(tokens), 1)
+    answers = task.token_count if task.classes is None else task.classes
+    problems = {
+        f"{tokens.shape[1]} tokens, more than `positions`, {task.positions}": tokens.shape[1]
+        > task.positions,
+        f"tokens outside of 0..`token_count` - 1, {task.token_count - 1}": tokens.min() < 0
+        or tokens.max() >= task.token_count,
+        f"labels of shape {labels.shape}, which should be {shape}": labels.shape != shape,
+        f"labels outside of 0..{answers - 1}": asked.size > 0
+        and (asked.min() < 0 or asked.max() >= answers),
+    }
+    for name, values in examples.slices.items():
+        fits = values.ndim == 2 and values.shape in {shape, (shape[0], 1), (1, shape[1]), (1, 1)}
+        problems[
+            f"slices {name!r} of shape {values.shape}, which should be {(shape[0], 1)}"
+        ] = not fits
+    for problem, is_there in problems.items():
+        if is_there:
+            raise ConfigError(f"{task_name(task)} has examples with {problem}: mend its `draw`")
+
+
 def _imported(path: str) -> object:
     module, _, name = path.partition(":")
     if not all(part.isidentifier() for part in f"{module}.{name}".split(".")):
@@ -118,9 +143,11 @@ def _imported(path: str) -> object:
     try:
         imported = importlib.import_module(module)
     except ImportError as error:
+        found = error.name is not None and not f"{module}.".startswith(f"{error.name}.")
+        advice = "install what it imports" if found else "it must be in this folder, on PYTHONPATH"
         raise ConfigError(
-            f"the task {path!r} cannot be imported ({error}): its module must be in this folder, "
-            "on PYTHONPATH or installed"
+            f"the module of the task {path!r} cannot be imported ({error}): {advice}"
+            + ("" if found else " or installed")
         ) from error
     try:
         return operator.attrgetter(name)(imported)

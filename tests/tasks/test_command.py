@@ -137,6 +137,7 @@ def test_a_few_reviews_are_shown_once(
         "sweep addition --grid shwo=1,2": "unknown option of addition '--shwo' (allowed: --digits",
         "sweep addition --grid heads=4,3": "model.heads = 3 does not divide",
         "sweep addition --seeds 0": "--seeds is 0",
+        "sweep addition --set steps=1 --set width=8": "--set is given twice: name all of them",
     }.items(),
 )
 def test_a_mistake_is_one_sentence(

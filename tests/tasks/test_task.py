@@ -1,5 +1,6 @@
 """Tasks by name and by import path: the toy task of docs/tasks.md, from outside and from inside."""
 
+import dataclasses
 import json
 import re
 import sys
@@ -7,6 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,11 +17,12 @@ from mixit_titan.cli import main
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.addition import Addition
 from mixit_titan.tasks.dyck import Dyck
+from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.hop import Hop
 from mixit_titan.tasks.models import PooledClassifier, build_model
 from mixit_titan.tasks.options import preset_run
 from mixit_titan.tasks.settings import Run, Settings
-from mixit_titan.tasks.task import TASKS, Task, task_class, task_name
+from mixit_titan.tasks.task import TASKS, Task, check_examples, task_class, task_name
 from mixit_titan.tasks.trained import load_trained_task
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
@@ -194,6 +197,26 @@ RECORDED = {
 def test_a_built_in_task_names_its_folders_as_it_always_did(name: str) -> None:
     run = Run(task=task_class(name)(), settings=Settings())
     assert (task_name(run.task), run.hash) == (name, RECORDED[name])
+
+
+WRONG_EXAMPLES = {
+    "more than `positions`, 3": {"tokens": np.zeros((2, 4), int), "labels": np.zeros((2, 4), int)},
+    "tokens outside of 0..`token_count` - 1, 5": {"tokens": np.full((2, 3), 6)},
+    r"labels of shape \(2, 1\), which should be \(2, 3\)": {"labels": np.zeros((2, 1), int)},
+    "labels outside of 0..5": {"labels": np.array([[0, 6, -100]] * 2)},
+    r"slices 'k' of shape \(2,\), which should be \(2, 1\)": {"slices": {"k": np.zeros(2, int)}},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_EXAMPLES)
+def test_examples_that_contradict_their_task_are_one_sentence(message: str) -> None:
+    task = Dyck(length=2)
+    right = {"tokens": np.zeros((2, 3), int), "labels": np.array([[0, 5, -100]] * 2)}
+    narrow = dataclasses.make_dataclass("Narrow", [], bases=(Dyck,), frozen=True, kw_only=True)
+    narrow.positions = property(lambda self: 3)
+    check_examples(narrow(length=task.length), Examples(**right))
+    with pytest.raises(ConfigError, match=f"has examples with .*{message}: mend its `draw`"):
+        check_examples(narrow(length=2), Examples(**right | WRONG_EXAMPLES[message]))
 
 
 def test_tokens_have_names() -> None:
