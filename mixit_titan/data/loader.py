@@ -24,6 +24,7 @@ from torchtitan.components.loss import IGNORE_INDEX
 from mixit_titan.data.packing import PACKINGS, DocumentRows, Packing, StreamRows
 from mixit_titan.data.permutation import permuted
 from mixit_titan.data.shards import open_split, read_manifest
+from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
 
 Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
@@ -98,6 +99,7 @@ class RowLoader(BaseDataLoader):
                 batch_size=None,
                 sampler=range(first, first + left + -left % self.global_batch, self.global_batch),
                 num_workers=self.config.workers,
+                pin_memory=has_gpu(),  # which it copies from while the host does other things
                 worker_init_fn=_leave_signals_to_the_rank,
                 generator=torch.Generator(),  # it draws a seed for workers: not from the model's
                 # Its own state would be that of one rank and its workers: ours is `consumed`.

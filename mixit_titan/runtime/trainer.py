@@ -19,6 +19,7 @@ from mixit_titan.device import has_gpu
 from mixit_titan.errors import RunFailed
 from mixit_titan.model.limits import check_limits
 from mixit_titan.runtime.checkpoint import disk_is_full
+from mixit_titan.runtime.copies import start_copies
 from mixit_titan.runtime.run_state import StateFile, Word
 from mixit_titan.runtime.stop import Agreement, StopAgreed, listen
 
@@ -86,7 +87,8 @@ class MixitTrainer(Trainer):
         was validated."""
         if self.config.validator.enable and self.validator.should_validate(self.step):
             self.validator.validate(self.model_parts, self.step)
-        return super().batch_generator(data_iterable)
+        batches = super().batch_generator(data_iterable)
+        return start_copies(batches, self.device) if has_gpu() else batches
 
     def should_continue_training(self) -> bool:
         """torchtitan asks once after loading, and after every step."""

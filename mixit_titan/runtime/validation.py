@@ -95,8 +95,9 @@ class HeldOutValidator(Validator):
         for inputs, labels in self.loader:
             self.agreement.check()
             self.metrics_processor.ntokens_since_last_log += labels.numel()
-            inputs = {name: value.to(device_type()) for name, value in inputs.items()}
-            yield inputs, labels.to(device_type())
+            on_device = {"device": device_type(), "non_blocking": True}  # from pinned memory
+            inputs = {name: value.to(**on_device) for name, value in inputs.items()}
+            yield inputs, labels.to(**on_device)
 
     def _forward(
         self, batch: Batch, model_parts: list[nn.Module]

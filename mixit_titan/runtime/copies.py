@@ -1,0 +1,36 @@
+"""Batches on their way to a GPU.
+
+torchtitan's train_step copies each microbatch by `tensor.to(device)`, from memory that the GPU
+cannot read by itself, and with the host waiting until the device has done all that came before.
+Here the loader's memory is pinned and a copy is started when the batch is fetched, behind the work
+that is queued already; the host continues and queues the next step.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from mixit_titan.data.loader import Batch
+
+
+class Copied(torch.Tensor):
+    """A tensor on the host whose copy on the device is under way: `to` gives the copy."""
+
+    copy: torch.Tensor
+
+    def to(self, *_: object, **__: object) -> torch.Tensor:
+        return self.copy
+
+
+def start_copies(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
+    for inputs, labels in batches:
+        yield (
+            {name: _copied(value, device) for name, value in inputs.items()},
+            _copied(labels, device),
+        )
+
+
+def _copied(host: torch.Tensor, device: torch.device) -> Copied:
+    copied = host.as_subclass(Copied)
+    copied.copy = host.to(device, non_blocking=True)
+    return copied
