@@ -1,68 +1,142 @@
 """The product on a GPU, in position space.
 
-A document of n tokens is mixed by the corner A[:n, :n], in whatever row it lies. So a tile of A is
-taken once, from memory (stored) or drawn (generated), and multiplied with the blocks of several
-documents side by side. v is read and out is written where they are.
+A document of n tokens is mixed by the corner A[:n, :n], in whatever row of the batch it lies. So a
+tile of A is taken once, from memory (stored) or drawn (generated), and multiplied with the blocks
+of several documents side by side. v is read and out is written where they are.
 
-A program has some rows of the output, `owned`, of one block of 128 positions, in GROUP documents
-that reach it (documents.py has them in a table), for one head. It walks over the others, `k`: the
-columns of A that its rows see, or for the transposed product the rows that see its columns. Inside,
-neither the diagonal nor the end of a document is near, and nothing is masked.
+A program has one head and 128 positions, `owned`, of up to GROUP documents that reach them
+(documents.py has them in a table). It walks over the other positions: the columns of A that its
+rows see, or for the transposed product the rows that see its columns. Inside, where neither the
+diagonal nor the end of a document can be, nothing is masked; the edges come last.
 
 Shapes: B batch, L length, N heads, H head width, C columns (documents times padded width), R owned
-rows, K of the others at a time, M the longest length.
+positions, K others at a time, M the longest length.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-from mixit_titan.kernels.triton_noise import INTERPRETED, column_order, draw
+from mixit_titan.kernels.documents import ALIGNMENT, BLOCK, slots
+from mixit_titan.kernels.triton_noise import INTERPRETED, at_the_edge, column_order, draw
+
+R = tl.constexpr(BLOCK)
+# Drawing takes as many instructions as a tensor core takes to multiply with some 400 columns, so a
+# tile is multiplied with as many columns as registers hold: accumulators of 128 x 256 leave room for
+# nothing else on an SM, which is why it has one block of 8 warps and not two.
+# By what ptxas reports of the bfloat16 kernels for sm_90 (tests/kernels/test_budget.py).
+COLUMNS = {2: 256, 4: 64, 8: 32}  # by bytes of an element of v
+OTHERS = {"generated": 32, "stored": 64}
+STAGES = {"generated": 2, "stored": 3}
+WARPS = 8
+_PROGRAMS = 65535  # the most that a grid has in its second dimension
 
 
 @triton.jit
-def _order(K: tl.constexpr, PLAIN: tl.constexpr):
-    return tl.arange(0, K) if PLAIN else column_order(K)
+def _documents(table, group, batch, length, PADDED: tl.constexpr, GROUP: tl.constexpr):
+    """The block of a group, and of each column its document's row, first token and size."""
+    member_C = tl.arange(0, GROUP * PADDED) // PADDED
+    if table is None:
+        groups = tl.cdiv(batch, GROUP)
+        block = tl.cdiv(length, R) - 1 - group // groups
+        row_C = group % groups * GROUP + member_C
+        size_C = tl.where(row_C < batch, length, 0)
+        row_C = tl.where(row_C < batch, row_C, 0)
+        first_C = tl.zeros_like(row_C)
+    else:
+        entry = table + 4 + group * GROUP * 4
+        block = tl.load(entry)
+        row_C = tl.max_constancy(tl.load(entry + member_C * 4 + 1), PADDED)
+        first_C = tl.max_constancy(tl.load(entry + member_C * 4 + 2), PADDED)
+        size_C = tl.max_constancy(tl.load(entry + member_C * 4 + 3), PADDED)
+    return block, row_C, first_C, size_C
 
 
 @triton.jit
-def _place(k, K: tl.constexpr, PLAIN: tl.constexpr):
-    """The first position of step k: a drawn step takes a part of each of four strips."""
-    return k if PLAIN else k // 128 * 128 + k % 128 // 4
+def _walk(
+    block,
+    shortest,
+    longest,
+    head,
+    STEP: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    SINK: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+):
+    """Which others a program visits: those inside, and two stretches of edges."""
+    start = block * R
+    end = tl.minimum(start + R, longest)
+    low, high = 0, start
+    first0, last0 = start, end
+    first1, last1 = 0, 0
+    if not CAUSAL:
+        high = shortest // STEP * STEP
+        first0, last0 = high, longest
+    elif TRANSPOSED:
+        low = start + R
+        high = tl.maximum(low, shortest // STEP * STEP)
+        first1, last1 = high, longest
+    if SINK:
+        if head == 0:  # nothing but the diagonal and column 0
+            low, high = 0, 0
+            first0, last0 = start, end
+            if TRANSPOSED:
+                first1, last1 = end, tl.where(start == 0, longest, end)
+            else:
+                first1, last1 = 0, tl.minimum(STEP, start)
+    return low, high, first0, last0, first1, last1
 
 
 @triton.jit
-def _tile(matrix, matrix_l, key, means, std, head, m, owned_R, start, k, R: tl.constexpr, K: tl.constexpr,
-          EDGE: tl.constexpr, CAUSAL: tl.constexpr, IDENTITY: tl.constexpr, SINK: tl.constexpr,
-          TRANSPOSED: tl.constexpr, STORED: tl.constexpr):
-    """A[owned, k], or A[k, owned] transposed, less the identity if IDENTITY: (R, K)."""
-    other_K = k + _order(K, TRANSPOSED or STORED)
+def _order(COUNT: tl.constexpr, DRAWN: tl.constexpr):
+    return column_order(COUNT) if DRAWN else tl.arange(0, COUNT)
+
+
+@triton.jit
+def _position(step, DRAWN: tl.constexpr):
+    """Where a step begins. One of drawn columns takes a part of each strip of its group."""
+    return step // 128 * 128 + step % 128 // 4 if DRAWN else step
+
+
+@triton.jit
+def _tile(
+    matrix,
+    matrix_l,
+    key,
+    means,
+    std,
+    head,
+    m,
+    start,
+    k,
+    K: tl.constexpr,
+    EDGE: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    IDENTITY: tl.constexpr,
+    SINK: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+):
+    """A[owned, others], or A[others, owned] transposed, less the identity if IDENTITY: (R, K)."""
+    owned_R = start + _order(R, TRANSPOSED and matrix is None)
+    other_K = k + _order(K, not TRANSPOSED and matrix is None)
     if TRANSPOSED:
         rows, columns = other_K, owned_R
     else:
         rows, columns = owned_R, other_K
     inside = tl.minimum(rows, m - 1)  # those below are of no document
-    if STORED:
+    if matrix is None:
+        less = std * tl.load(means + inside)
+        if TRANSPOSED:
+            a = draw(key, head, rows, start, std, less, K, R, EDGE, CAUSAL, IDENTITY, SINK)
+        else:
+            a = draw(key, head, rows, k, std, less, R, K, EDGE, CAUSAL, IDENTITY, SINK)
+    else:
         at = matrix + inside.to(tl.int64)[:, None] * matrix_l + columns[None, :]
         if EDGE:
             a = tl.load(at, mask=(columns < m)[None, :], other=0.0)
         else:
             a = tl.load(at)
-    else:
-        mean = tl.load(means + inside)
-        if TRANSPOSED:
-            a = draw(key, head, rows, start, std, std * mean, K, R)
-        else:
-            a = draw(key, head, rows, k, std, std * mean, R, K)
-    if EDGE:
-        diagonal = columns[None, :] == rows[:, None]
-        if SINK:
-            sink = tl.where(diagonal | (columns[None, :] == 0), 0.5, 0.0)
-            if IDENTITY:
-                sink = sink - tl.where(diagonal, 1.0, 0.0)
-            a = tl.where(head == 0, sink, a)
-        if CAUSAL:
-            a = tl.where(columns[None, :] <= rows[:, None], a, 0.0)
+        a = at_the_edge(a, rows[:, None], columns[None, :], head, EDGE, CAUSAL, IDENTITY, False)
     return tl.trans(a) if TRANSPOSED else a
 
 
@@ -78,100 +152,171 @@ def _multiply(a, values, acc):
 
 @triton.jit
 def mix(
-    v, out, documents, matrix, key, means, stds,
-    batch, length, m, v_b, v_l, v_n, matrix_n, matrix_l,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, GROUP: tl.constexpr, R: tl.constexpr, K: tl.constexpr,
-    CAUSAL: tl.constexpr, IDENTITY: tl.constexpr, SINK: tl.constexpr, TRANSPOSED: tl.constexpr,
+    v,
+    out,
+    table,
+    matrix,
+    key,
+    means,
+    stds,
+    batch,
+    length,
+    m,
+    v_b,
+    v_l,
+    v_n,
+    matrix_n,
+    matrix_l,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    GROUP: tl.constexpr,
+    K: tl.constexpr,
     STAGES: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    IDENTITY: tl.constexpr,
+    SINK: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
 ):
-    n, heads = tl.program_id(0), tl.num_programs(0)
-    STORED: tl.constexpr = matrix is not None
-    PARTS: tl.constexpr = 128 // R
-    C: tl.constexpr = GROUP * PADDED
-    PLAIN: tl.constexpr = STORED or TRANSPOSED
-    STEP: tl.constexpr = K if PLAIN else 128
-    c = tl.arange(0, C)
-    width_C = c % PADDED
+    """out = A v or A^T v. `matrix` (N, M, M) or else `key`, `means` and `stds` say what A is, `table`
+    which documents there are (None: whole rows). IDENTITY: A is less it, and v is added."""
+    n = tl.program_id(0)
+    DRAWN: tl.constexpr = matrix is None and not TRANSPOSED
+    STEP: tl.constexpr = 128 if DRAWN else K
     head, std = n, 1.0
-    if STORED:
-        matrix += n.to(tl.int64) * matrix_n
-    else:
+    if matrix is None:
         head = n + tl.load(key + 2).to(tl.int32)
         std = tl.load(stds + n)
-        means += n * m
-    groups = tl.cdiv(batch, GROUP)
-    if documents is None:
-        items = groups * tl.cdiv(length, 128)
+        means += n.to(tl.int64) * m
     else:
-        items = tl.load(documents) // GROUP
-    for item in tl.range(tl.program_id(1), items * PARTS, tl.num_programs(1), num_stages=1):
-        if documents is None:
-            block = tl.cdiv(length, 128) - 1 - item // PARTS // groups
-            row_C = item // PARTS % groups * GROUP + c // PADDED
-            size_C = tl.where(row_C < batch, length, 0)
-            row_C = tl.where(row_C < batch, row_C, 0)
-            first_C = tl.zeros((C,), tl.int32)
-        else:
-            entry = documents + 4 + item // PARTS * GROUP * 4
-            block = tl.load(entry)
-            entry_C = entry + c // PADDED * 4
-            row_C = tl.max_constancy(tl.load(entry_C + 1), PADDED)
-            first_C = tl.max_constancy(tl.load(entry_C + 2), PADDED)
-            size_C = tl.max_constancy(tl.load(entry_C + 3), PADDED)
+        matrix += n.to(tl.int64) * matrix_n
+    if table is None:
+        groups = tl.cdiv(batch, GROUP) * tl.cdiv(length, R)
+    else:
+        groups = tl.load(table) // GROUP
+    width_C = tl.arange(0, GROUP * PADDED) % PADDED
+    # Registers are short: what one group needs is not kept for the next.
+    for group in tl.range(
+        tl.program_id(1), groups, tl.num_programs(1), num_stages=1, disable_licm=True
+    ):
+        block, row_C, first_C, size_C = _documents(table, group, batch, length, PADDED, GROUP)
         longest = tl.max(size_C)
         shortest = tl.min(tl.where(size_C > 0, size_C, longest))
-        start = block * 128 + item % PARTS * R
+        start = block * R
         if start < longest:
-            owned_R = start + _order(R, STORED or not TRANSPOSED)
             v_C = row_C.to(tl.int64) * v_b + first_C.to(tl.int64) * v_l + n * v_n + width_C
-            # Inside from low to high, then edges from first0 to last0 and from first1 to last1.
-            first1, last1 = 0, 0
-            if CAUSAL:
-                first0 = start
-                if TRANSPOSED:
-                    last0 = tl.minimum(block * 128 + 128, longest)
-                    low = block * 128 + 128
-                    high = tl.maximum(low, shortest // STEP * STEP)
-                    first1, last1 = high, longest
-                else:
-                    first0 = block * 128
-                    last0 = tl.minimum(start + R, longest)
-                    low, high = 0, block * 128
-            else:
-                low, high = 0, shortest // STEP * STEP
-                first0, last0 = high, longest
-            if SINK:
-                if head == 0:  # nothing but the diagonal and column 0
-                    low, high = 0, 0
-                    first1, last1 = start // STEP * STEP, tl.minimum(start + R, longest)
-                    first0, last0 = 0, tl.minimum(STEP, first1)
-                    if TRANSPOSED:
-                        if start == 0:
-                            last0, last1 = longest, first1
-                        else:
-                            last0 = 0
-            acc = tl.zeros((R, C), tl.float64 if v.dtype.element_ty == tl.float64 else tl.float32)
-            place_KC = _order(K, PLAIN)[:, None] * v_l + v_C[None, :]
+            others_KC = _order(K, DRAWN)[:, None] * v_l + v_C[None, :]
+            low, high, first0, last0, first1, last1 = _walk(
+                block, shortest, longest, head, STEP, CAUSAL, SINK, TRANSPOSED
+            )
+            owned_R = start + _order(R, TRANSPOSED and matrix is None)
+            acc = tl.zeros(
+                (R, GROUP * PADDED),
+                tl.float64 if v.dtype.element_ty == tl.float64 else tl.float32,
+            )
+            if IDENTITY:
+                owned_RC = owned_R.to(tl.int64)[:, None] * v_l + v_C[None, :]
+                ours = (owned_R[:, None] < size_C[None, :]) & (width_C < WIDTH)[None, :]
+                acc += tl.load(v + owned_RC, mask=ours, other=0.0).to(acc.dtype)
             for step in tl.range(low, high, K, num_stages=STAGES):
-                k = _place(step, K, PLAIN)
-                a = _tile(matrix, matrix_l, key, means, std, head, m, owned_R, start, k, R, K, False, CAUSAL, IDENTITY, SINK, TRANSPOSED, STORED)
-                at = v + k.to(tl.int64) * v_l + place_KC
+                k = _position(step, DRAWN)
+                a = _tile(
+                    matrix,
+                    matrix_l,
+                    key,
+                    means,
+                    std,
+                    head,
+                    m,
+                    start,
+                    k,
+                    K,
+                    False,
+                    CAUSAL,
+                    IDENTITY,
+                    SINK,
+                    TRANSPOSED,
+                )
+                at = v + k.to(tl.int64) * v_l + others_KC
                 if WIDTH == PADDED:
                     values = tl.load(at)
                 else:
                     values = tl.load(at, mask=(width_C < WIDTH)[None, :], other=0.0)
                 acc = _multiply(a, values, acc)
-            edges = tl.cdiv(tl.maximum(last0 - first0, 0), STEP) * (STEP // K)
-            every = edges + tl.cdiv(tl.maximum(last1 - first1, 0), STEP) * (STEP // K)
-            for edge in tl.range(0, every, num_stages=1):
-                k = _place(tl.where(edge < edges, first0 + edge * K, first1 + (edge - edges) * K), K, PLAIN)
-                a = _tile(matrix, matrix_l, key, means, std, head, m, owned_R, start, k, R, K, True, CAUSAL, IDENTITY, SINK, TRANSPOSED, STORED)
-                there = (k + _order(K, PLAIN))[:, None] < size_C[None, :]
-                values = tl.load(v + k.to(tl.int64) * v_l + place_KC, mask=there & (width_C < WIDTH)[None, :], other=0.0)
+            edges0 = tl.cdiv(tl.maximum(last0 - first0, 0), STEP) * (STEP // K)
+            edges1 = tl.cdiv(tl.maximum(last1 - first1, 0), STEP) * (STEP // K)
+            for edge in tl.range(0, edges0 + edges1, num_stages=1, disable_licm=True):
+                step = tl.where(edge < edges0, first0 + edge * K, first1 + (edge - edges0) * K)
+                k = _position(step, DRAWN)
+                a = _tile(
+                    matrix,
+                    matrix_l,
+                    key,
+                    means,
+                    std,
+                    head,
+                    m,
+                    start,
+                    k,
+                    K,
+                    True,
+                    CAUSAL,
+                    IDENTITY,
+                    SINK,
+                    TRANSPOSED,
+                )
+                there = (k + _order(K, DRAWN))[:, None] < size_C[None, :]
+                at = v + k.to(tl.int64) * v_l + others_KC
+                values = tl.load(at, mask=there & (width_C < WIDTH)[None, :], other=0.0)
                 acc = _multiply(a, values, acc)
+            # Looked up again rather than kept: see above.
+            block, row_C, first_C, size_C = _documents(table, group, batch, length, PADDED, GROUP)
             ours = (owned_R[:, None] < size_C[None, :]) & (width_C < WIDTH)[None, :]
-            if IDENTITY:
-                acc += tl.load(v + owned_R.to(tl.int64)[:, None] * v_l + v_C[None, :], mask=ours, other=0.0).to(acc.dtype)
             token_RC = (row_C.to(tl.int64) * length + first_C)[None, :] + owned_R[:, None]
-            out_C = n * WIDTH + width_C
-            tl.store(out + token_RC * (heads * WIDTH) + out_C[None, :], acc.to(out.dtype.element_ty), mask=ours)
+            at = out + (token_RC * tl.num_programs(0) + n) * WIDTH + width_C[None, :]
+            tl.store(at, acc.to(out.dtype.element_ty), mask=ours)
+
+
+def _launch(
+    v_BLNH: torch.Tensor,
+    documents: torch.Tensor | None,
+    sources: tuple[torch.Tensor | None, ...],
+    m: int,
+    **flags: bool,
+) -> torch.Tensor:
+    batch, length, heads, width = v_BLNH.shape
+    if v_BLNH.stride(3) != 1:
+        v_BLNH = v_BLNH.contiguous()
+    out_BLNH = torch.empty(v_BLNH.shape, dtype=v_BLNH.dtype, device=v_BLNH.device)
+    matrix_NLL = sources[0]
+    source = "generated" if matrix_NLL is None else "stored"
+    shape = columns(width, v_BLNH.element_size(), None if documents is not None else batch)
+    most = batch * -(-length // BLOCK) if documents is None else slots(batch, length)
+    # More than a program each has a group only where documents are much shorter than a block.
+    usual = -(-batch * length // BLOCK) + ALIGNMENT * -(-length // BLOCK)
+    programs = min(-(-min(most, usual) // shape["GROUP"]), _PROGRAMS)
+    mix[(heads, max(1, programs))](
+        v_BLNH,
+        out_BLNH,
+        documents,
+        *sources,
+        batch,
+        length,
+        m,
+        *v_BLNH.stride()[:3],
+        *(matrix_NLL.stride()[:2] if matrix_NLL is not None else (0, 0)),
+        **shape,
+        K=OTHERS[source],
+        STAGES=STAGES[source],
+        num_warps=WARPS,
+        **flags,
+    )
+    return out_BLNH
+
+
+def columns(width: int, itemsize: int, batch: int | None) -> dict[str, int]:
+    """How a program's columns are made up: documents (whole rows of a `batch`) of padded width."""
+    padded = max(16, triton.next_power_of_2(width))
+    group = min(ALIGNMENT, max(1, COLUMNS[itemsize] // padded))
+    if batch is not None:
+        group = min(group, triton.next_power_of_2(batch))
+    return {"WIDTH": width, "PADDED": padded, "GROUP": group}

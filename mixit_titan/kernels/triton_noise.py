@@ -89,7 +89,45 @@ def column_order(K: tl.constexpr):
 
 
 @triton.jit
-def draw(key, head, rows_R, first, std, less_R, R: tl.constexpr, K: tl.constexpr):
+def at_the_edge(
+    a,
+    rows,
+    columns,
+    head,
+    EDGE: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    IDENTITY: tl.constexpr,
+    SINK: tl.constexpr,
+):
+    """As mixing.assemble: zero where a row does not see, and the head that is not random. Tiles that
+    neither the diagonal nor column 0 can be in have no EDGE."""
+    if EDGE:
+        if SINK:
+            diagonal = columns == rows
+            sink = tl.where(diagonal | (columns == 0), 0.5, 0.0)
+            if IDENTITY:
+                sink = sink - tl.where(diagonal, 1.0, 0.0)
+            a = tl.where(head == 0, sink, a)
+        if CAUSAL:
+            a = tl.where(columns <= rows, a, 0.0)
+    return a
+
+
+@triton.jit
+def draw(
+    key,
+    head,
+    rows_R,
+    first,
+    std,
+    less_R,
+    R: tl.constexpr,
+    K: tl.constexpr,
+    EDGE: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    IDENTITY: tl.constexpr,
+    SINK: tl.constexpr,
+):
     """std W[rows, columns] - less, of shape (R, K) in float32. The columns are those of
     `column_order` from `first`."""
     seed = tl.load(key)
@@ -101,6 +139,11 @@ def draw(key, head, rows_R, first, std, less_R, R: tl.constexpr, K: tl.constexpr
     w0, w1, w2, w3 = _philox(seed, c0, c1, zero + head.to(tl.uint32), zero + layer)
     n0, n1 = _pair(w0, w1, std, less_R[:, None])
     n2, n3 = _pair(w2, w3, std, less_R[:, None])
+    rows, columns = rows_R[:, None], (first + tl.arange(0, K // 4))[None, :]
+    n0 = at_the_edge(n0, rows, columns, head, EDGE, CAUSAL, IDENTITY, SINK)
+    n1 = at_the_edge(n1, rows, columns + 32, head, EDGE, CAUSAL, IDENTITY, SINK)
+    n2 = at_the_edge(n2, rows, columns + 64, head, EDGE, CAUSAL, IDENTITY, SINK)
+    n3 = at_the_edge(n3, rows, columns + 96, head, EDGE, CAUSAL, IDENTITY, SINK)
     joined = tl.join(tl.join(n0, n2), tl.join(n1, n3))
     joined = tl.permute(tl.reshape(joined, (R, K // 16, 4, 2, 2)), (0, 1, 3, 2, 4))
     return tl.reshape(joined, (R, K))
