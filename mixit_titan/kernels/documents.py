@@ -70,7 +70,9 @@ def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
     row_BL = torch.arange(batch, device=device).unsqueeze(1).expand(-1, length)
     entry = torch.stack([block_BL, row_BL, first_BL, size_BL], dim=-1).view(-1, 4)[order]
     index = torch.arange(batch * length, device=device)
-    slot = torch.where(index < total, index + shift_P[count - 1 - entry[:, 0]], slots(batch, length))
+    slot = torch.where(
+        index < total, index + shift_P[count - 1 - entry[:, 0]], slots(batch, length)
+    )
     table = torch.zeros(2 + slots(batch, length), 4, dtype=torch.int32, device=device)
     table[1 + slot] = entry.to(torch.int32)  # the last row is for what is no entry
     table[0, 0] = room_P.sum()

@@ -13,23 +13,13 @@ Shapes: B batch, L length, N heads, H head width, C columns (documents times pad
 positions, K others at a time, M the longest length.
 """
 
-import torch
 import triton
 import triton.language as tl
 
-from mixit_titan.kernels.documents import ALIGNMENT, BLOCK, slots
+from mixit_titan.kernels.documents import BLOCK
 from mixit_titan.kernels.triton_noise import INTERPRETED, at_the_edge, column_order, draw
 
 R = tl.constexpr(BLOCK)
-# Drawing takes as many instructions as a tensor core takes to multiply with some 400 columns, so a
-# tile is multiplied with as many columns as registers hold: accumulators of 128 x 256 leave room for
-# nothing else on an SM, which is why it has one block of 8 warps and not two.
-# By what ptxas reports of the bfloat16 kernels for sm_90 (tests/kernels/test_budget.py).
-COLUMNS = {2: 256, 4: 64, 8: 32}  # by bytes of an element of v
-OTHERS = {"generated": 32, "stored": 64}
-STAGES = {"generated": 2, "stored": 3}
-WARPS = 8
-_PROGRAMS = 65535  # the most that a grid has in its second dimension
 
 
 @triton.jit
@@ -132,7 +122,7 @@ def _tile(
             a = draw(key, head, rows, k, std, less, R, K, EDGE, CAUSAL, IDENTITY, SINK)
     else:
         at = matrix + inside.to(tl.int64)[:, None] * matrix_l + columns[None, :]
-        if EDGE:
+        if EDGE or (TRANSPOSED and not CAUSAL):
             a = tl.load(at, mask=(columns < m)[None, :], other=0.0)
         else:
             a = tl.load(at)
@@ -177,7 +167,7 @@ def mix(
     SINK: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):
-    """out = A v or A^T v. `matrix` (N, M, M) or else `key`, `means` and `stds` say what A is, `table`
+    """out = A v or A^T v. `matrix` (N, M, M), or `key`, `means` and `stds`, say what A is; `table`
     which documents there are (None: whole rows). IDENTITY: A is less it, and v is added."""
     n = tl.program_id(0)
     DRAWN: tl.constexpr = matrix is None and not TRANSPOSED
@@ -274,49 +264,3 @@ def mix(
             token_RC = (row_C.to(tl.int64) * length + first_C)[None, :] + owned_R[:, None]
             at = out + (token_RC * tl.num_programs(0) + n) * WIDTH + width_C[None, :]
             tl.store(at, acc.to(out.dtype.element_ty), mask=ours)
-
-
-def _launch(
-    v_BLNH: torch.Tensor,
-    documents: torch.Tensor | None,
-    sources: tuple[torch.Tensor | None, ...],
-    m: int,
-    **flags: bool,
-) -> torch.Tensor:
-    batch, length, heads, width = v_BLNH.shape
-    if v_BLNH.stride(3) != 1:
-        v_BLNH = v_BLNH.contiguous()
-    out_BLNH = torch.empty(v_BLNH.shape, dtype=v_BLNH.dtype, device=v_BLNH.device)
-    matrix_NLL = sources[0]
-    source = "generated" if matrix_NLL is None else "stored"
-    shape = columns(width, v_BLNH.element_size(), None if documents is not None else batch)
-    most = batch * -(-length // BLOCK) if documents is None else slots(batch, length)
-    # More than a program each has a group only where documents are much shorter than a block.
-    usual = -(-batch * length // BLOCK) + ALIGNMENT * -(-length // BLOCK)
-    programs = min(-(-min(most, usual) // shape["GROUP"]), _PROGRAMS)
-    mix[(heads, max(1, programs))](
-        v_BLNH,
-        out_BLNH,
-        documents,
-        *sources,
-        batch,
-        length,
-        m,
-        *v_BLNH.stride()[:3],
-        *(matrix_NLL.stride()[:2] if matrix_NLL is not None else (0, 0)),
-        **shape,
-        K=OTHERS[source],
-        STAGES=STAGES[source],
-        num_warps=WARPS,
-        **flags,
-    )
-    return out_BLNH
-
-
-def columns(width: int, itemsize: int, batch: int | None) -> dict[str, int]:
-    """How a program's columns are made up: documents (whole rows of a `batch`) of padded width."""
-    padded = max(16, triton.next_power_of_2(width))
-    group = min(ALIGNMENT, max(1, COLUMNS[itemsize] // padded))
-    if batch is not None:
-        group = min(group, triton.next_power_of_2(batch))
-    return {"WIDTH": width, "PADDED": padded, "GROUP": group}

@@ -1,6 +1,6 @@
-"""The noise W in Triton: the words of philox.py, made into normals by a GPU's approximate functions.
+"""The noise W in Triton: the words of philox.py, made normal by a GPU's approximate functions.
 
-Drawing is what bounds the generated form, so instructions count (tests/kernels/test_budget.py).
+Drawing is what bounds the generated form, so instructions count (benchmarks/sass.py).
 A round of Philox is two 32 x 32 -> 64 bit products and two three-way exclusive ors. The normals are
 those of `philox.normals` within 1e-5 (tests/kernels/test_normals.py has the bound).
 
@@ -13,7 +13,7 @@ import triton.language as tl
 
 # The interpreter has no inline assembly, and multiplies the bits of bfloat16 numbers.
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-_ROWS = 64  # of a program of `row_means`
+ROWS, COLUMNS = 64, 64  # of a tile of `row_means`
 
 
 @triton.jit
@@ -71,8 +71,9 @@ def _pair(word0, word1, std, less):
     and the sign goes with the root.
     """
     u = tl.maximum(_uniform(word0), 1.0e-7)
-    log = tl.where(u > 1 - 0.000244140625, u * 1.4426950408889634 - 1.4426950408889634,
-                   _approximate(u, "lg2"))
+    log = tl.where(
+        u > 1 - 0.000244140625, u * 1.4426950408889634 - 1.4426950408889634, _approximate(u, "lg2")
+    )
     radius = _approximate(log * (-1.3862943611198906 * std * std), "sqrt")
     angle = _uniform(word1) * 6.283185307179586 - 3.141592653589793
     less = -less
@@ -81,9 +82,9 @@ def _pair(word0, word1, std, less):
 
 @triton.jit
 def column_order(K: tl.constexpr):
-    """Which K columns of a group of 128 `draw` gives, in its order, before those of `part` are added:
-    a Philox call gives column i of four strips of 32, and they come as a thread of a tensor core
-    holds them, so that all four stay with the thread that drew them."""
+    """Which K columns of a group of 128 `draw` gives, in its order. A Philox call gives column i of
+    four strips of 32. They come as a thread of a tensor core holds its operand, so that all four
+    can stay with the thread that drew them."""
     k = tl.arange(0, K)
     return (k // 8 % 2 * 2 + k % 2) * 32 + k // 16 * 4 + k // 2 % 4
 
@@ -99,8 +100,8 @@ def at_the_edge(
     IDENTITY: tl.constexpr,
     SINK: tl.constexpr,
 ):
-    """As mixing.assemble: zero where a row does not see, and the head that is not random. Tiles that
-    neither the diagonal nor column 0 can be in have no EDGE."""
+    """As mixing.assemble: zero where a row does not see, and the head that is not random. In a tile
+    without EDGE there is no such place."""
     if EDGE:
         if SINK:
             diagonal = columns == rows
@@ -147,3 +148,37 @@ def draw(
     joined = tl.join(tl.join(n0, n2), tl.join(n1, n3))
     joined = tl.permute(tl.reshape(joined, (R, K // 16, 4, 2, 2)), (0, 1, 3, 2, 4))
     return tl.reshape(joined, (R, K))
+
+
+@triton.jit
+def _row_means(key, means, m, CAUSAL: tl.constexpr, R: tl.constexpr, K: tl.constexpr):
+    n = tl.program_id(1)
+    head = n + tl.load(key + 2).to(tl.int32)
+    rows_R = tl.program_id(0) * R + tl.arange(0, R)
+    if CAUSAL:
+        seen_R = rows_R + 1
+        inside = tl.program_id(0) * R // 128 * 128
+        end = tl.minimum(tl.program_id(0) * R + R, m)
+    else:
+        seen_R = tl.zeros_like(rows_R) + m
+        inside = m // 128 * 128
+        end = m
+    zero_R = tl.zeros((R,), tl.float32)
+    sums = tl.zeros((R, K), tl.float32)
+    for step in range(0, inside, K):
+        first = step // 128 * 128 + step % 128 // 4
+        sums += draw(key, head, rows_R, first, 1.0, zero_R, R, K, False, CAUSAL, False, False)
+    for step in range(inside, tl.cdiv(end, 128) * 128, K):
+        first = step // 128 * 128 + step % 128 // 4
+        drawn = draw(key, head, rows_R, first, 1.0, zero_R, R, K, False, CAUSAL, False, False)
+        columns_K = first + column_order(K)
+        sums += tl.where(columns_K[None, :] < seen_R[:, None], drawn, 0.0)
+    mean_R = tl.sum(sums, 1) / seen_R.to(tl.float32)
+    tl.store(means + n.to(tl.int64) * m + rows_R, mean_R, mask=rows_R < m)
+
+
+def row_means(key: torch.Tensor, heads: int, length: int, causal: bool) -> torch.Tensor:
+    """As mixing.row_means, for `heads` from the key's on."""
+    means_NM = torch.empty(heads, length, device=key.device)
+    _row_means[(triton.cdiv(length, ROWS), heads)](key, means_NM, length, causal, ROWS, COLUMNS)
+    return means_NM
