@@ -63,13 +63,13 @@ def mixing_kernel(
     absent += [] if documents else ["table"]
     flags = {"CAUSAL": causal, "IDENTITY": True, "SINK": sink, "TRANSPOSED": transposed}
     itemsize = {"bf16": 2, "fp32": 4}[dtype]
-    constants = gpu.columns(width, itemsize, None) | flags | dict.fromkeys(absent)
-    constants |= {"K": gpu.OTHERS[form], "STAGES": gpu.STAGES[form]}
+    tile = gpu.tiles(form, width, itemsize, None)
+    constants = tile | flags | dict.fromkeys(absent)
     made = _compile(triton_mixing.mix, pointers, constants, gpu.WARPS)
     name = f"{'transposed' if transposed else 'forward'}, width {width}"
     for word, there in (("sink head", sink), ("not causal", not causal), (dtype, dtype != "bf16")):
         name += f", {word}" if there else ""
-    elements = BLOCK * gpu.OTHERS[form] / (32 * gpu.WARPS)
+    elements = BLOCK * tile["K"] / (32 * gpu.WARPS)
     return _measure(name, source, made, elements, gpu.WARPS)
 
 

@@ -15,9 +15,12 @@ from mixit_titan.kernels.documents import ALIGNMENT, BLOCK
 # of the columns. By what ptxas reports of the bfloat16 kernels for sm_90, where none of them spills
 # (benchmarks/sass.py).
 WARPS = 8
-COLUMNS = {2: 256, 4: 64, 8: 32}  # by bytes of an element of v
-OTHERS = {"generated": 32, "stored": 64}  # rows or columns of A in a step
-STAGES = {"generated": 2, "stored": 3}
+_COLUMNS = {2: 256, 4: 64, 8: 32}  # by bytes of an element of v
+# Rows or columns of A in a step. In float32 there is no tensor core, and all products of a step are
+# unrolled.
+_STEP = {"generated": 32, "stored": 64}
+_STEP_FLOAT32 = 16
+_STAGES = {"generated": 2, "stored": 3}
 _MOST_PROGRAMS = 65535  # in the second dimension of a grid
 
 
@@ -71,8 +74,9 @@ def _launch(
         v_BLNH = v_BLNH.contiguous()
     batch, length, heads, width = v_BLNH.shape
     out_BLNH = torch.empty(v_BLNH.shape, dtype=v_BLNH.dtype, device=v_BLNH.device)
-    shape = columns(width, v_BLNH.element_size(), batch if documents is None else None)
-    mix[(heads, _programs(batch, length, shape["GROUP"], documents is not None))](
+    form = "generated" if matrix_NMM is None else "stored"
+    tile = tiles(form, width, v_BLNH.element_size(), batch if documents is None else None)
+    mix[(heads, _programs(batch, length, tile["GROUP"], documents is not None))](
         v_BLNH,
         out_BLNH,
         documents,
@@ -85,22 +89,22 @@ def _launch(
         m,
         *v_BLNH.stride()[:3],
         *((0, 0) if matrix_NMM is None else matrix_NMM.stride()[:2]),
-        **shape,
-        K=OTHERS["generated" if matrix_NMM is None else "stored"],
-        STAGES=STAGES["generated" if matrix_NMM is None else "stored"],
+        **tile,
         num_warps=WARPS,
         **flags,
     )
     return out_BLNH
 
 
-def columns(width: int, itemsize: int, batch: int | None) -> dict[str, int]:
-    """What a program's columns are: GROUP documents, or rows of a `batch`, of padded width."""
+def tiles(form: str, width: int, itemsize: int, batch: int | None) -> dict[str, int]:
+    """What a program works on: GROUP documents, or rows of a `batch`, of padded width side by side,
+    and K rows or columns of A in a step."""
     padded = max(16, _power_of_two(width))
-    group = min(ALIGNMENT, max(1, COLUMNS[itemsize] // padded))
+    group = min(ALIGNMENT, max(1, _COLUMNS[itemsize] // padded))
     if batch is not None:
         group = min(group, _power_of_two(batch))
-    return {"WIDTH": width, "PADDED": padded, "GROUP": group}
+    step = _STEP[form] if itemsize == 2 else _STEP_FLOAT32
+    return {"WIDTH": width, "PADDED": padded, "GROUP": group, "K": step, "STAGES": _STAGES[form]}
 
 
 def _programs(batch: int, length: int, group: int, documents: bool) -> int:

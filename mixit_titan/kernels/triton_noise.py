@@ -66,14 +66,12 @@ def _uniform(word):
 def _pair(word0, word1, std, less):
     """Two normals of deviation `std`, less `less`: Box-Muller, as philox.normals.
 
-    Near 1 the logarithm is 1 - u: the instruction has an absolute error there, of which the root
-    would make too much. The angle is taken half a turn back, into what sin and cos are good for,
-    and the sign goes with the root.
+    Near 1 the logarithm is that of u - 1 in the first order: the instruction has an absolute error
+    there, of which the root would make too much. The angle is taken half a turn back, into what sin
+    and cos are good for, and the sign goes with the root.
     """
     u = tl.maximum(_uniform(word0), 1.0e-7)
-    log = tl.where(
-        u > 1 - 0.000244140625, u * 1.4426950408889634 - 1.4426950408889634, _approximate(u, "lg2")
-    )
+    log = tl.where(u > 1 - 2.0**-12, (u - 1) * 1.4426950408889634, _approximate(u, "lg2"))
     radius = _approximate(log * (-1.3862943611198906 * std * std), "sqrt")
     angle = _uniform(word1) * 6.283185307179586 - 3.141592653589793
     less = -less
