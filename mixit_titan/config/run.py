@@ -157,7 +157,6 @@ def _model(sections: Sections, table: Table, where: str, on_gpus: bool) -> Mixit
             mixing.storage,
             shape,
             training.mixed_precision_param,
-            documents_on_gpu=on_gpus and data.packing == "stream",
             tensor_parallel=sections.parallelism.tensor_parallel_degree,
         ),
         dtype=training.mixed_precision_param,

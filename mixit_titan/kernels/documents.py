@@ -1,12 +1,15 @@
 """Documents that share a row: where each begins and ends.
 
 Positions count from 0 in each document, and a row begins with one, so that index minus position is
-the index of a token's first. Shapes: B batch, L length.
+the index of a token's first. Shapes: B batch, L length, P blocks of positions, S slots of a table.
 """
 
 from collections import defaultdict
 
 import torch
+
+BLOCK = 128  # positions
+ALIGNMENT = 8  # entries of a block begin at a multiple of it
 
 
 def same_document(positions_BL: torch.Tensor) -> torch.Tensor:
@@ -31,12 +34,55 @@ def ends(positions_BL: torch.Tensor) -> torch.Tensor:
     return after.flip(1).cummin(1).values.flip(1)
 
 
-def document_spans(positions_BL: torch.Tensor) -> dict[tuple[int, int], list[int]]:
+def slots(batch: int, length: int) -> int:
+    """Entries that a table has room for: of documents as short as one token."""
+    return batch * length + ALIGNMENT * -(-length // BLOCK)
+
+
+def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
+    """The documents of a batch, for the mixing products: (1 + S, 4) of int32.
+
+    An entry (block, row, first token, size) says that a document reaches positions 128 block ... of
+    its row. Entries of late blocks come first, which are the most work, and within a block those of
+    long documents. A block has a multiple of 8 entries, filled up with zeros. Row 0 of the table
+    holds their number.
+
+    Its size depends on the shape of the positions only and nothing asks the host: it can be made in
+    a CUDA graph. Once a step is enough for all layers.
+    """
+    batch, length = positions_BL.shape
+    device = positions_BL.device
+    first_BL = starts(positions_BL)
+    size_BL = ends(positions_BL) - first_BL
+    block_BL = positions_BL // BLOCK
+    opens_BL = positions_BL % BLOCK == 0  # a block of its document
+    key = torch.where(opens_BL, -(block_BL * (length + 1) + size_BL), 1)
+    key, order = key.flatten().sort(stable=True)
+
+    count = -(-length // BLOCK)
+    block_P = torch.arange(count - 1, -1, -1, device=device)
+    before_P = torch.searchsorted(key, -(block_P + 1) * (length + 1))
+    total = opens_BL.sum()
+    entries_P = torch.cat([before_P[1:], total.unsqueeze(0)]) - before_P
+    room_P = (entries_P + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    shift_P = room_P.cumsum(0) - room_P - before_P
+
+    row_BL = torch.arange(batch, device=device).unsqueeze(1).expand(-1, length)
+    entry = torch.stack([block_BL, row_BL, first_BL, size_BL], dim=-1).view(-1, 4)[order]
+    index = torch.arange(batch * length, device=device)
+    slot = torch.where(
+        index < total, index + shift_P[count - 1 - entry[:, 0]], slots(batch, length)
+    )
+    table = torch.zeros(2 + slots(batch, length), 4, dtype=torch.int32, device=device)
+    table[1 + slot] = entry.to(torch.int32)  # the last row is for what is no entry
+    table[0, 0] = room_P.sum()
+    return table[:-1]
+
+
+def document_spans(documents: torch.Tensor) -> dict[tuple[int, int], list[int]]:
     """(start, end) -> the rows that have a document there. Looks at the values: not for a graph."""
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
-    length = positions_BL.shape[1]
-    for row, positions in enumerate(positions_BL.tolist()):
-        begins = [i for i, position in enumerate(positions) if position == 0]
-        for start, end in zip(begins, [*begins[1:], length], strict=True):
-            found[start, end].append(row)
+    for block, row, first, size in documents[1 : 1 + int(documents[0, 0])].tolist():
+        if block == 0 and size:
+            found[first, first + size].append(row)
     return found

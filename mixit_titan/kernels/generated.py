@@ -7,11 +7,10 @@ Elsewhere torch draws strips of rows, which is slow, and saves memory only.
 Shapes: B batch, L length, N heads, H head width, M the longest length.
 """
 
-import os
-
 import torch
 
-from mixit_titan.kernels.documents import document_spans, ends, starts
+from mixit_titan.kernels.documents import document_spans
+from mixit_titan.kernels.gpu import by_triton, mix_generated
 from mixit_titan.kernels.mixing import MatrixSpec, assemble, draw_noise, head_stds, row_means
 
 _ROWS = 64  # drawn at a time where there is no Triton
@@ -26,7 +25,12 @@ def generated_state(
     kept as their bits: a model that is cast to bfloat16 must not round them.
     """
     key = torch.tensor([spec.seed, layer, heads.start], device=device)
-    means_NM = row_means(spec, layer, heads, device)
+    if by_triton(device):
+        from mixit_titan.kernels import triton_noise
+
+        means_NM = triton_noise.row_means(key, len(heads), spec.length, spec.causal)
+    else:
+        means_NM = row_means(spec, layer, heads, device)
     stds_N = head_stds(spec, layer, heads, device)
     return {"key": key, "means": _bits(means_NM), "stds": _bits(stds_N)}
 
@@ -37,26 +41,24 @@ def generated_mix(
     key: torch.Tensor,
     means: torch.Tensor,
     stds: torch.Tensor,
-    positions_BL: torch.Tensor | None,
+    documents: torch.Tensor | None,
     causal: bool,
     add_v: bool,
     sink_head: bool,
     transposed: bool,
 ) -> torch.Tensor:
-    """A v, or A^T v if `transposed`; `add_v` is whether A has the identity."""
-    v_BLNH = v_BLNH.contiguous()
+    """A v, or A^T v if `transposed`; `add_v` is whether A has the identity. `documents` is a
+    `document_table`; None: whole rows."""
     means_NM, stds_N = means.view(torch.float32), stds.view(torch.float32)
-    if v_BLNH.is_cuda or os.environ.get("TRITON_INTERPRET") == "1":
-        from mixit_titan.kernels.triton_mixing import launch
-
-        bounds = None if positions_BL is None else (starts(positions_BL), ends(positions_BL))
+    if by_triton(v_BLNH.device):
         flags = (causal, add_v, sink_head, transposed)
-        return launch(v_BLNH, key, means_NM, stds_N, bounds, *flags)
+        return mix_generated(v_BLNH, key, means_NM, stds_N, documents, *flags)
     rows = Rows(key, means_NM, stds_N, causal, add_v, sink_head)
+    v_BLNH = v_BLNH.contiguous()
+    if documents is None:
+        return _mix(rows, v_BLNH, transposed)
     out_BLNH = torch.empty_like(v_BLNH)
-    if positions_BL is None:
-        positions_BL = torch.arange(v_BLNH.shape[1]).expand(len(v_BLNH), -1)
-    for (start, end), batch in document_spans(positions_BL).items():
+    for (start, end), batch in document_spans(documents).items():
         out_BLNH[batch, start:end] = _mix(rows, v_BLNH[batch, start:end], transposed)
     return out_BLNH
 
@@ -67,8 +69,8 @@ def _(v_BLNH: torch.Tensor, *_: torch.Tensor | bool | None) -> torch.Tensor:
 
 
 def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple, output: torch.Tensor) -> None:
-    _, key, means, stds, positions_BL, *ctx.flags = inputs
-    ctx.save_for_backward(key, means, stds, positions_BL)
+    _, key, means, stds, documents, *ctx.flags = inputs
+    ctx.save_for_backward(key, means, stds, documents)
 
 
 def _backward(

@@ -1,6 +1,7 @@
 """The product with a matrix that is kept in memory.
 
-In float32 on a CPU, a product of its own (triangle.c). Else by torch: the batch is folded into the
+On a GPU a Triton kernel reads it tile by tile (triton_mixing.py). In float32 on a CPU there is a
+product of its own (triangle.c). Else by torch: the batch is folded into the
 columns, so that each head is one product. The rows are taken in strips: a strip multiplies no more
 than what it sees, so that the zero half is skipped but for the blocks on the diagonal. All heads of
 a strip are one `bmm`.
@@ -22,11 +23,11 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mixit_titan.kernels.documents import document_spans
+from mixit_titan.kernels.gpu import by_triton, mix_stored
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 from mixit_titan.kernels.triangle import compiled_mix
 
-# Rows of a strip. Small ones waste less on the diagonal. A GPU needs more work for each launch.
-_STRIP = {"cpu": 128, "cuda": 512}
+_STRIP = 128  # rows; small strips waste less on the diagonal
 
 
 def identity_apart(spec: MatrixSpec, dtype: torch.dtype) -> bool:
@@ -49,7 +50,7 @@ def has_transpose(spec: MatrixSpec, device: torch.device) -> bool:
 
 def stored_columns(spec: MatrixSpec, device: torch.device) -> int:
     """Of a matrix of `stored_matrix`."""
-    return spec.length + (_STRIP["cpu"] if has_transpose(spec, device) else 0)
+    return spec.length + (_STRIP if has_transpose(spec, device) else 0)
 
 
 def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Tensor:
@@ -62,8 +63,8 @@ def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Ten
     heads, length, _ = a_NLL.shape
     kept = a_NLL.new_zeros(heads, length, stored_columns(spec, a_NLL.device))
     kept[..., :length] = a_NLL
-    for i, j in _strips(length, _STRIP["cpu"]):
-        kept[:, i:j, i + _STRIP["cpu"] :] = a_NLL[:, i:, i:j].transpose(1, 2)
+    for i, j in _strips(length):
+        kept[:, i:j, i + _STRIP :] = a_NLL[:, i:, i:j].transpose(1, 2)
     return kept
 
 
@@ -71,7 +72,7 @@ def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Ten
 # shows at length 256.
 _library = torch.library.Library("mixit_titan", "FRAGMENT")
 _library.define(
-    "stored_mix(Tensor v, Tensor matrix, Tensor? positions, bool causal, bool with_transpose, "
+    "stored_mix(Tensor v, Tensor matrix, Tensor? documents, bool causal, bool with_transpose, "
     "bool add_v, bool transposed) -> Tensor"
 )
 
@@ -79,23 +80,26 @@ _library.define(
 def _stored_mix(
     v_BLNH: torch.Tensor,
     matrix_NLL: torch.Tensor,
-    positions_BL: torch.Tensor | None,
+    documents: torch.Tensor | None,
     causal: bool,
     with_transpose: bool,
     add_v: bool,
     transposed: bool,
 ) -> torch.Tensor:
-    """A v, or A^T v if `transposed`; v is added where the matrix is kept without its identity."""
+    """A v, or A^T v if `transposed`; v is added where the matrix is kept without its identity.
+    `documents` is a `document_table`; None: whole rows."""
+    if by_triton(v_BLNH.device):
+        return mix_stored(v_BLNH, matrix_NLL, documents, causal, add_v, transposed)
     matrix_NLL = matrix_NLL.to(v_BLNH.dtype)
     out_BLNH = torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
     flags = (causal, with_transpose, add_v, transposed)
     # What follows is not for autograd, which would look at each of its views: that shows at length
     # 256. There is no public way to say so.
     with torch._C._AutoDispatchBelowAutograd():
-        if positions_BL is None:
+        if documents is None:
             _mix(out_BLNH, matrix_NLL, v_BLNH, *flags)
             return out_BLNH
-        for (start, end), rows in document_spans(positions_BL).items():
+        for (start, end), rows in document_spans(documents).items():
             document = v_BLNH[rows, start:end]
             mixed = torch.empty_like(document)
             _mix(mixed, matrix_NLL, document, *flags)
@@ -104,7 +108,7 @@ def _stored_mix(
 
 
 def _fake(
-    v_BLNH: torch.Tensor, matrix_NLL: torch.Tensor, positions_BL: torch.Tensor | None, *_: bool
+    v_BLNH: torch.Tensor, matrix_NLL: torch.Tensor, documents: torch.Tensor | None, *_: bool
 ) -> torch.Tensor:
     return torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
 
@@ -129,22 +133,22 @@ class StoredMix(torch.autograd.Function):
         ctx: torch.autograd.function.FunctionCtx,
         v_BLNH: torch.Tensor,
         matrix_NLL: torch.Tensor,
-        positions_BL: torch.Tensor | None,
+        documents: torch.Tensor | None,
         *flags: bool,
     ) -> torch.Tensor:
-        ctx.save_for_backward(matrix_NLL, positions_BL)
+        ctx.save_for_backward(matrix_NLL, documents)
         ctx.flags = flags
-        return _mixer()(v_BLNH, matrix_NLL, positions_BL, *flags)
+        return _mixer()(v_BLNH, matrix_NLL, documents, *flags)
 
     @staticmethod
     def backward(
         ctx: torch.autograd.function.FunctionCtx, grad_BLNH: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        matrix_NLL, positions_BL = ctx.saved_tensors
+        matrix_NLL, documents = ctx.saved_tensors
         *flags, transposed = ctx.flags
         # Only the gradient of a gradient needs a gradient.
         mix = StoredMix.apply if torch.is_grad_enabled() else _mixer()
-        grad = mix(grad_BLNH, matrix_NLL, positions_BL, *flags, not transposed)
+        grad = mix(grad_BLNH, matrix_NLL, documents, *flags, not transposed)
         return grad, None, None, None, None, None, None
 
 
@@ -160,13 +164,12 @@ def _mix(
     """One product into `out`."""
     in_c = with_transpose and not add_v and v_BLNH.dtype == torch.float32
     if in_c and v_BLNH.device.type == "cpu" and (mix := compiled_mix()) is not None:
-        mix(out_BLNH, a_NLL, v_BLNH, _STRIP["cpu"] if transposed else 0, transposed)
+        mix(out_BLNH, a_NLL, v_BLNH, _STRIP if transposed else 0, transposed)
         return
     batch, length, heads, width = v_BLNH.shape
     v_NLC = v_BLNH.permute(2, 1, 0, 3).reshape(heads, length, batch * width)
     mixed_NSC = None
-    size = _STRIP["cpu" if with_transpose else v_BLNH.device.type]
-    for i, j in _strips(length, size) if causal else [(0, length)]:
+    for i, j in _strips(length) if causal else [(0, length)]:
         if mixed_NSC is None or mixed_NSC.shape[1] != j - i:
             # One for all strips but the last: it stays in the cache.
             mixed_NSC = v_NLC.new_empty(heads, j - i, batch * width)
@@ -194,9 +197,9 @@ def _strip(
         return a_NLL[:, i:j, seen], seen
     seen = slice(i if causal else 0, length)
     if with_transpose:
-        return a_NLL[:, i:j, i + _STRIP["cpu"] : length + _STRIP["cpu"]], seen
+        return a_NLL[:, i:j, i + _STRIP : length + _STRIP], seen
     return a_NLL[:, seen, i:j].transpose(1, 2), seen
 
 
-def _strips(length: int, size: int) -> list[tuple[int, int]]:
-    return [(i, min(i + size, length)) for i in range(0, length, size)]
+def _strips(length: int) -> list[tuple[int, int]]:
+    return [(i, min(i + _STRIP, length)) for i in range(0, length, _STRIP)]

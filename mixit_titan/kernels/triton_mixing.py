@@ -1,79 +1,133 @@
-"""The kernels of the generated form: a tile of A is drawn in registers and multiplied at once.
+"""The product on a GPU, in position space.
 
-A program of the forward product owns some rows of the output for one head, and draws the columns
-that they see in groups of 128: one Philox call gives four neighbouring strips of 32 columns
-(mixing.py). A program of the transposed product owns 128 columns and draws the rows below them.
+A document of n tokens is mixed by the corner A[:n, :n], in whatever row of the batch it lies. So a
+tile of A is taken once, from memory (stored) or drawn (generated), and multiplied with the blocks
+of several documents side by side. v is read and out is written where they are.
 
-Drawing costs some 40 instructions an element, and a tensor core multiplies an element with 128
-columns in the time of a few: the kernel is bound by drawing. So a program multiplies a drawn tile
-with as many columns as its registers hold, which means several sequences of the batch at once. With
-documents the sequences of a batch differ in what they see, and a program has one of them.
+A program has one head and 128 positions, `owned`, of up to GROUP documents that reach them
+(documents.py has them in a table). It walks over the other positions: the columns of A that its
+rows see, or for the transposed product the rows that see its columns. Inside, where neither the
+diagonal nor the end of a document can be, nothing is masked; the edges come last.
 
-Documents are walked one by one: tiles are aligned to the beginning of a document, since positions
-are what A is drawn from, and rows of other documents are masked.
-
-Shapes: B batch, L length, N heads, H head width, C columns of v (sequences times H).
+Shapes: B batch, L length, N heads, H head width, C columns (documents times padded width), R owned
+positions, K others at a time, M the longest length.
 """
 
-import torch
 import triton
 import triton.language as tl
 
-# For an H100 with 8 warps, by what ptxas reports of the bfloat16 kernels for sm_90: larger
-# accumulators spill registers (64 x 256: 432 bytes a thread, 128 x 256: 1420).
-_ROWS, _ROWS_TRANSPOSED = 64, 32
-_COLUMNS = {2: 128, 4: 64, 8: 32}  # by bytes of an element of v
-_WARPS = 8
-# The interpreter of Triton 3.7 multiplies the bits of bfloat16 numbers.
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+from mixit_titan.kernels.documents import BLOCK
+from mixit_titan.kernels.triton_noise import INTERPRETED, at_the_edge, column_order, draw
+
+R = tl.constexpr(BLOCK)
 
 
 @triton.jit
-def _draw(key, head, rows_R, group, ROWS: tl.constexpr):
-    """W[rows, 128 group ... + 128] of shape (ROWS, 128)."""
-    seed = tl.load(key)
-    layer = tl.load(key + 1).to(tl.int32)
-    zero = tl.zeros((ROWS, 32), tl.int32)
-    c0 = (group * 32 + tl.arange(0, 32))[None, :] + zero
-    c1 = rows_R[:, None].to(tl.int32) + zero
-    w0, w1, w2, w3 = tl.philox(seed, c0, c1, zero + head, zero + layer)
-    n0, n1 = tl.pair_uniform_to_normal(tl.uint_to_uniform_float(w0), tl.uint_to_uniform_float(w1))
-    n2, n3 = tl.pair_uniform_to_normal(tl.uint_to_uniform_float(w2), tl.uint_to_uniform_float(w3))
-    # (ROWS, 32, a, b) holds strip 2b + a: put the strips side by side.
-    joined = tl.join(tl.join(n0, n1), tl.join(n2, n3))
-    return tl.reshape(tl.permute(joined, (0, 3, 2, 1)), (ROWS, 128))
+def _documents(table, group, batch, length, PADDED: tl.constexpr, GROUP: tl.constexpr):
+    """The block of a group, and of each column its document's row, first token and size."""
+    member_C = tl.arange(0, GROUP * PADDED) // PADDED
+    if table is None:
+        groups = tl.cdiv(batch, GROUP)
+        block = tl.cdiv(length, R) - 1 - group // groups
+        row_C = group % groups * GROUP + member_C
+        size_C = tl.where(row_C < batch, length, 0)
+        row_C = tl.where(row_C < batch, row_C, 0)
+        first_C = tl.zeros_like(row_C)
+    else:
+        entry = table + 4 + group * GROUP * 4
+        block = tl.load(entry)
+        row_C = tl.max_constancy(tl.load(entry + member_C * 4 + 1), PADDED)
+        first_C = tl.max_constancy(tl.load(entry + member_C * 4 + 2), PADDED)
+        size_C = tl.max_constancy(tl.load(entry + member_C * 4 + 3), PADDED)
+    return block, row_C, first_C, size_C
+
+
+@triton.jit
+def _walk(
+    block,
+    shortest,
+    longest,
+    head,
+    STEP: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    SINK: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+):
+    """Which others a program visits: those inside, and two stretches of edges."""
+    start = block * R
+    end = tl.minimum(start + R, longest)
+    low, high = 0, start
+    first0, last0 = start, end
+    first1, last1 = 0, 0
+    if not CAUSAL:
+        high = shortest // STEP * STEP
+        first0, last0 = high, longest
+    elif TRANSPOSED:
+        low = start + R
+        high = tl.maximum(low, shortest // STEP * STEP)
+        first1, last1 = high, longest
+    if SINK:
+        if head == 0:  # nothing but the diagonal and column 0
+            low, high = 0, 0
+            first0, last0 = start, end
+            if TRANSPOSED:
+                first1, last1 = end, tl.where(start == 0, longest, end)
+            else:
+                first1, last1 = 0, tl.minimum(STEP, start)
+    return low, high, first0, last0, first1, last1
+
+
+@triton.jit
+def _order(COUNT: tl.constexpr, DRAWN: tl.constexpr):
+    return column_order(COUNT) if DRAWN else tl.arange(0, COUNT)
+
+
+@triton.jit
+def _position(step, DRAWN: tl.constexpr):
+    """Where a step begins. One of drawn columns takes a part of each strip of its group."""
+    return step // 128 * 128 + step % 128 // 4 if DRAWN else step
 
 
 @triton.jit
 def _tile(
+    matrix,
+    matrix_l,
     key,
     means,
     std,
-    n,
-    rows_R,
-    inside_R,
-    group,
-    columns,
-    ROWS: tl.constexpr,
+    head,
+    m,
+    start,
+    k,
+    K: tl.constexpr,
+    EDGE: tl.constexpr,
     CAUSAL: tl.constexpr,
     IDENTITY: tl.constexpr,
     SINK: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
 ):
-    """A[rows, group], less the identity, by positions; zero outside of a document's `columns`."""
-    head = (tl.load(key + 2) + n).to(tl.int32)
-    mean_R = tl.load(means + rows_R, mask=inside_R, other=0.0)
-    a = std * (_draw(key, head, rows_R, group, ROWS) - mean_R[:, None])
-    columns_K = group * 128 + tl.arange(0, 128)
-    if SINK:
-        diagonal = columns_K[None, :] == rows_R[:, None]
-        sink = tl.where(diagonal | (columns_K[None, :] == 0), 0.5, 0.0)
-        if IDENTITY:
-            sink = sink - tl.where(diagonal, 1.0, 0.0)
-        a = tl.where(head == 0, sink, a)
-    visible = inside_R[:, None] & (columns_K < columns)[None, :]
-    if CAUSAL:
-        visible = visible & (columns_K[None, :] <= rows_R[:, None])
-    return tl.where(visible, a, 0.0)
+    """A[owned, others], or A[others, owned] transposed, less the identity if IDENTITY: (R, K)."""
+    owned_R = start + _order(R, TRANSPOSED and matrix is None)
+    other_K = k + _order(K, not TRANSPOSED and matrix is None)
+    if TRANSPOSED:
+        rows, columns = other_K, owned_R
+    else:
+        rows, columns = owned_R, other_K
+    inside = tl.minimum(rows, m - 1)  # those below are of no document
+    if matrix is None:
+        less = std * tl.load(means + inside)
+        if TRANSPOSED:
+            a = draw(key, head, rows, start, std, less, K, R, EDGE, CAUSAL, IDENTITY, SINK)
+        else:
+            a = draw(key, head, rows, k, std, less, R, K, EDGE, CAUSAL, IDENTITY, SINK)
+    else:
+        at = matrix + inside.to(tl.int64)[:, None] * matrix_l + columns[None, :]
+        if EDGE or (TRANSPOSED and not CAUSAL):
+            a = tl.load(at, mask=(columns < m)[None, :], other=0.0)
+        else:
+            a = tl.load(at)
+        a = at_the_edge(a, rows[:, None], columns[None, :], head, EDGE, CAUSAL, IDENTITY, False)
+    return tl.trans(a) if TRANSPOSED else a
 
 
 @triton.jit
@@ -87,210 +141,126 @@ def _multiply(a, values, acc):
 
 
 @triton.jit
-def _columns(n, length, batch, heads, BATCHES: tl.constexpr, WIDTH: tl.constexpr, C: tl.constexpr):
-    """Where the columns of this program begin in v and out, which are (B, L, N, H), and which of
-    them exist."""
-    c = tl.arange(0, C)
-    sequence = tl.program_id(2) * BATCHES + c // WIDTH
-    column_C = (sequence.to(tl.int64) * length * heads + n) * WIDTH + c % WIDTH
-    return column_C, (c < BATCHES * WIDTH) & (sequence < batch)
-
-
-@triton.jit
-def _zeros(v, R: tl.constexpr, C: tl.constexpr):
-    return tl.zeros((R, C), tl.float64 if v.dtype.element_ty == tl.float64 else tl.float32)
-
-
-@triton.jit
-def _write(acc, v, out, place, mask, IDENTITY: tl.constexpr):
-    if IDENTITY:
-        acc += tl.load(v + place, mask=mask, other=0.0).to(acc.dtype)
-    tl.store(out + place, acc.to(out.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def _forward(
+def mix(
     v,
     out,
+    table,
+    matrix,
     key,
     means,
     stds,
-    starts,
-    ends,
-    length,
-    longest,
     batch,
-    heads,
-    bounds_stride,
-    BATCHES: tl.constexpr,
+    length,
+    m,
+    v_b,
+    v_l,
+    v_n,
+    matrix_n,
+    matrix_l,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    PADDED: tl.constexpr,
+    GROUP: tl.constexpr,
+    K: tl.constexpr,
+    STAGES: tl.constexpr,
     CAUSAL: tl.constexpr,
     IDENTITY: tl.constexpr,
     SINK: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
 ):
-    n = tl.program_id(1)
-    index_R = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    bounds = tl.program_id(2) * BATCHES * bounds_stride + index_R
-    start_R = tl.load(starts + bounds, mask=index_R < length, other=length).to(tl.int32)
-    end_R = tl.load(ends + bounds, mask=index_R < length, other=0).to(tl.int32)
-    std = tl.load(stds + n)
-    column_C, exists_C = _columns(n, length, batch, heads, BATCHES, WIDTH, COLUMNS)
-
-    acc = _zeros(v, ROWS, COLUMNS)
-    document = tl.min(start_R)
-    while document < length:
-        inside_R = start_R == document
-        if CAUSAL:
-            end = tl.max(tl.where(inside_R, index_R, 0)) + 1
-        else:
-            end = tl.max(tl.where(inside_R, end_R, 0))
-        for group in range(0, tl.cdiv(end - document, 128)):
-            a = _tile(
-                key,
-                means + n * longest,
-                std,
-                n,
-                index_R - document,
-                inside_R,
-                group,
-                end - document,
-                ROWS,
-                CAUSAL,
-                IDENTITY,
-                SINK,
+    """out = A v or A^T v. `matrix` (N, M, M), or `key`, `means` and `stds`, say what A is; `table`
+    which documents there are (None: whole rows). IDENTITY: A is less it, and v is added."""
+    n = tl.program_id(0)
+    DRAWN: tl.constexpr = matrix is None and not TRANSPOSED
+    STEP: tl.constexpr = 128 if DRAWN else K
+    head, std = n, 1.0
+    if matrix is None:
+        head = n + tl.load(key + 2).to(tl.int32)
+        std = tl.load(stds + n)
+        means += n.to(tl.int64) * m
+    else:
+        matrix += n.to(tl.int64) * matrix_n
+    if table is None:
+        groups = tl.cdiv(batch, GROUP) * tl.cdiv(length, R)
+    else:
+        groups = tl.load(table) // GROUP
+    width_C = tl.arange(0, GROUP * PADDED) % PADDED
+    # Registers are short: what one group needs is not kept for the next.
+    for group in tl.range(
+        tl.program_id(1), groups, tl.num_programs(1), num_stages=1, disable_licm=True
+    ):
+        block, row_C, first_C, size_C = _documents(table, group, batch, length, PADDED, GROUP)
+        longest = tl.max(size_C)
+        shortest = tl.min(tl.where(size_C > 0, size_C, longest))
+        start = block * R
+        if start < longest:
+            v_C = row_C.to(tl.int64) * v_b + first_C.to(tl.int64) * v_l + n * v_n + width_C
+            others_KC = _order(K, DRAWN)[:, None] * v_l + v_C[None, :]
+            low, high, first0, last0, first1, last1 = _walk(
+                block, shortest, longest, head, STEP, CAUSAL, SINK, TRANSPOSED
             )
-            index_K = document + group * 128 + tl.arange(0, 128)
-            values = tl.load(
-                v + index_K.to(tl.int64)[:, None] * (heads * WIDTH) + column_C[None, :],
-                mask=(index_K < end)[:, None] & exists_C[None, :],
-                other=0.0,
+            owned_R = start + _order(R, TRANSPOSED and matrix is None)
+            acc = tl.zeros(
+                (R, GROUP * PADDED),
+                tl.float64 if v.dtype.element_ty == tl.float64 else tl.float32,
             )
-            acc = _multiply(a, values, acc)
-        document = tl.min(tl.where(start_R > document, start_R, length))
-
-    place = index_R.to(tl.int64)[:, None] * (heads * WIDTH) + column_C[None, :]
-    mask = (index_R < length)[:, None] & exists_C[None, :]
-    _write(acc, v, out, place, mask, IDENTITY)
-
-
-@triton.jit
-def _transposed(
-    v,
-    out,
-    key,
-    means,
-    stds,
-    starts,
-    ends,
-    length,
-    longest,
-    batch,
-    heads,
-    bounds_stride,
-    BATCHES: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    IDENTITY: tl.constexpr,
-    SINK: tl.constexpr,
-):
-    n = tl.program_id(1)
-    block = tl.program_id(0) * 128
-    index_K = block + tl.arange(0, 128)
-    bounds = tl.program_id(2) * BATCHES * bounds_stride + index_K
-    start_K = tl.load(starts + bounds, mask=index_K < length, other=length).to(tl.int32)
-    end_K = tl.load(ends + bounds, mask=index_K < length, other=0).to(tl.int32)
-    std = tl.load(stds + n)
-    column_C, exists_C = _columns(n, length, batch, heads, BATCHES, WIDTH, COLUMNS)
-
-    document = tl.min(start_K)
-    while document < length:
-        inside_K = start_K == document
-        end = tl.max(tl.where(inside_K, end_K, 0))
-        last = tl.max(tl.where(inside_K, index_K, 0)) - document
-        # A block can meet two groups of a document that begins elsewhere than at a multiple of 128.
-        for group in range((tl.maximum(block, document) - document) // 128, last // 128 + 1):
-            acc = _zeros(v, 128, COLUMNS)
-            if CAUSAL:
-                top = document + group * 128
-            else:
-                top = document
-            for row in range(top, end, ROWS):
-                index_R = row + tl.arange(0, ROWS)
+            if IDENTITY:
+                owned_RC = owned_R.to(tl.int64)[:, None] * v_l + v_C[None, :]
+                ours = (owned_R[:, None] < size_C[None, :]) & (width_C < WIDTH)[None, :]
+                acc += tl.load(v + owned_RC, mask=ours, other=0.0).to(acc.dtype)
+            for step in tl.range(low, high, K, num_stages=STAGES):
+                k = _position(step, DRAWN)
                 a = _tile(
+                    matrix,
+                    matrix_l,
                     key,
-                    means + n * longest,
+                    means,
                     std,
-                    n,
-                    index_R - document,
-                    index_R < end,
-                    group,
-                    end - document,
-                    ROWS,
+                    head,
+                    m,
+                    start,
+                    k,
+                    K,
+                    False,
                     CAUSAL,
                     IDENTITY,
                     SINK,
+                    TRANSPOSED,
                 )
-                values = tl.load(
-                    v + index_R.to(tl.int64)[:, None] * (heads * WIDTH) + column_C[None, :],
-                    mask=(index_R < end)[:, None] & exists_C[None, :],
-                    other=0.0,
+                at = v + k.to(tl.int64) * v_l + others_KC
+                if WIDTH == PADDED:
+                    values = tl.load(at)
+                else:
+                    values = tl.load(at, mask=(width_C < WIDTH)[None, :], other=0.0)
+                acc = _multiply(a, values, acc)
+            edges0 = tl.cdiv(tl.maximum(last0 - first0, 0), STEP) * (STEP // K)
+            edges1 = tl.cdiv(tl.maximum(last1 - first1, 0), STEP) * (STEP // K)
+            for edge in tl.range(0, edges0 + edges1, num_stages=1, disable_licm=True):
+                step = tl.where(edge < edges0, first0 + edge * K, first1 + (edge - edges0) * K)
+                k = _position(step, DRAWN)
+                a = _tile(
+                    matrix,
+                    matrix_l,
+                    key,
+                    means,
+                    std,
+                    head,
+                    m,
+                    start,
+                    k,
+                    K,
+                    True,
+                    CAUSAL,
+                    IDENTITY,
+                    SINK,
+                    TRANSPOSED,
                 )
-                acc = _multiply(tl.trans(a), values, acc)
-            target_K = document + group * 128 + tl.arange(0, 128)
-            ours = (target_K >= block) & (target_K < block + 128) & (target_K < end)
-            place = target_K.to(tl.int64)[:, None] * (heads * WIDTH) + column_C[None, :]
-            _write(acc, v, out, place, ours[:, None] & exists_C[None, :], IDENTITY)
-        document = tl.min(tl.where(start_K > document, start_K, length))
-
-
-def launch(
-    v_BLNH: torch.Tensor,
-    key: torch.Tensor,
-    means_NM: torch.Tensor,
-    stds_N: torch.Tensor,
-    bounds: tuple[torch.Tensor, torch.Tensor] | None,
-    causal: bool,
-    identity: bool,
-    sink_head: bool,
-    transposed: bool,
-) -> torch.Tensor:
-    """A v or A^T v. `bounds`: starts and ends of documents, each (B, L); None: whole rows."""
-    batch, length, heads, width = v_BLNH.shape
-    columns = max(_COLUMNS[v_BLNH.element_size()], triton.next_power_of_2(width))
-    batches = 1 if bounds else max(1, min(batch, columns // width))
-    if bounds is None:
-        start = torch.zeros(length, dtype=torch.int64, device=v_BLNH.device)
-        bounds = (start, torch.full_like(start, length))
-    starts, ends = bounds
-    out_BLNH = torch.empty_like(v_BLNH)
-    kernel, owned, rows = (
-        (_transposed, 128, _ROWS_TRANSPOSED) if transposed else (_forward, _ROWS, _ROWS)
-    )
-    kernel[(triton.cdiv(length, owned), heads, triton.cdiv(batch, batches))](
-        v_BLNH,
-        out_BLNH,
-        key,
-        means_NM,
-        stds_N,
-        starts,
-        ends,
-        length,
-        means_NM.shape[1],
-        batch,
-        heads,
-        length if starts.ndim == 2 else 0,
-        BATCHES=batches,
-        WIDTH=width,
-        ROWS=rows,
-        COLUMNS=max(16, triton.next_power_of_2(batches * width)),
-        CAUSAL=causal,
-        IDENTITY=identity,
-        SINK=sink_head,
-        num_warps=_WARPS,
-        num_stages=2,
-    )
-    return out_BLNH
+                there = (k + _order(K, DRAWN))[:, None] < size_C[None, :]
+                at = v + k.to(tl.int64) * v_l + others_KC
+                values = tl.load(at, mask=there & (width_C < WIDTH)[None, :], other=0.0)
+                acc = _multiply(a, values, acc)
+            # Looked up again rather than kept: see above.
+            block, row_C, first_C, size_C = _documents(table, group, batch, length, PADDED, GROUP)
+            ours = (owned_R[:, None] < size_C[None, :]) & (width_C < WIDTH)[None, :]
+            token_RC = (row_C.to(tl.int64) * length + first_C)[None, :] + owned_R[:, None]
+            at = out + (token_RC * tl.num_programs(0) + n) * WIDTH + width_C[None, :]
+            tl.store(at, acc.to(out.dtype.element_ty), mask=ours)

@@ -18,6 +18,7 @@ from torchtitan.models.common.decoder import Decoder
 from torchtitan.models.common.feed_forward import FeedForward
 from torchtitan.models.llama3.sharding import set_llama3_sharding_config
 
+from mixit_titan.kernels.documents import document_table
 from mixit_titan.model.accounting import count
 from mixit_titan.model.attention import DocumentAttention, document_mask
 from mixit_titan.model.freezing import FrozenStorage
@@ -158,6 +159,8 @@ class MixitLlama(Decoder):
         inner = self.config.layers[0].attention.inner_attention
         if positions is not None and isinstance(inner, DocumentAttention.Config):
             attention_masks = document_mask(positions)
+        elif positions is not None and isinstance(inner, RandomMixing.Config):
+            attention_masks = document_table(positions.expand(len(tokens), -1))
         for layer in self.layers.values():
             h_BLD = layer(h_BLD, attention_masks, positions)
         h_BLD = self.norm(h_BLD) if self.norm is not None else h_BLD

@@ -157,14 +157,15 @@ class RandomMixing(Module):
         return {"matrix": self.matrix if self.matrix.ndim == 3 else self.matrix.view(-1, m, m)}
 
     def forward(
-        self, v_BLNH: torch.Tensor, *, positions: torch.Tensor | None = None
+        self, v_BLNH: torch.Tensor, *, documents: torch.Tensor | None = None
     ) -> torch.Tensor:
         cfg = self.config
-        return causal_mix(v_BLNH, cfg.form, cfg.spec, self.state(), positions)
+        return causal_mix(v_BLNH, cfg.form, cfg.spec, self.state(), documents)
 
 
 class MixingAttention(BaseAttention):
-    """wo(A (wv x)): values are mixed by a matrix that no input changes."""
+    """wo(A (wv x)): values are mixed by a matrix that no input changes. In place of masks it takes
+    the table of documents, which the model makes once for all layers."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseAttention.Config):
@@ -185,7 +186,7 @@ class MixingAttention(BaseAttention):
         positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
         v_BLNH = self.wv(x_BLD).unflatten(-1, (-1, self.head_dim))
-        return self.wo(self.inner_attention(v_BLNH, positions=positions).flatten(2))
+        return self.wo(self.inner_attention(v_BLNH, documents=attention_masks).flatten(2))
 
 
 @functools.cache

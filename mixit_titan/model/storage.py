@@ -17,14 +17,11 @@ def choose_form(
     shape: Shape,
     dtype: str,
     *,
-    documents_on_gpu: bool = False,
     tensor_parallel: int = 1,
 ) -> Form:
-    """`auto`: stored where the matrices fit, else generated. Also generated for rows of several
-    documents on a GPU (`documents_on_gpu`): the stored form asks the host where they are, once a
-    layer."""
+    """`auto`: stored where the matrices fit, else generated."""
     if storage != "auto":
         return storage
     elements = shape.layers * shape.heads // tensor_parallel * shape.seq_len**2
     too_large = elements * DTYPE_BYTES[dtype] > _STORED_LIMIT
-    return "generated" if too_large or documents_on_gpu else "stored"
+    return "generated" if too_large else "stored"

@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
-from mixit_titan.kernels.mixing import draw_words, mixing_matrix
+from mixit_titan.kernels.documents import document_table
+from mixit_titan.kernels.mixing import draw_words, mixing_matrix, row_means
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.shapes import Shape
@@ -69,22 +71,26 @@ def test_a_matrix_that_was_made_on_the_cpu_serves_on_the_gpu() -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("width", [24, 64, 80, 200])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_forms_of_the_product_agree(dtype: torch.dtype, causal: bool, packed: bool) -> None:
+def test_forms_of_the_product_agree(
+    dtype: torch.dtype, width: int, causal: bool, packed: bool
+) -> None:
     recipe = dataclasses.replace(RECIPES["official"], causal=causal)
     spec = recipe.matrix_spec(0, dataclasses.replace(SHAPE, seq_len=700))
     torch.manual_seed(0)
-    v, grad = (torch.randn(3, 600, 2, 64, device="cuda", dtype=dtype) for _ in range(2))
+    v, grad = (torch.randn(5, 600, 3, width, device="cuda", dtype=dtype)[:, :, 1:] for _ in "vg")
     v.requires_grad_()
-    positions = None
+    documents = None
     if packed:
-        documents = torch.cat([torch.arange(n, device="cuda") for n in (100, 1, 339, 160)])
-        positions = torch.stack([documents, torch.arange(600, device="cuda"), documents])
+        rows = ((100, 1, 339, 160), (600,), (1,) * 600, (128, 128, 344), (599, 1))
+        positions = [torch.cat([torch.arange(size) for size in sizes]) for sizes in rows]
+        documents = document_table(torch.stack(positions).cuda())
     results = []
     for form in ("reference", "stored", "generated"):
         device = torch.device("cuda")
         state = mixing_state(form, spec, 1, range(2), dtype=dtype, device=device)
-        out = causal_mix(v, form, spec, state, positions)
+        out = causal_mix(v, form, spec, state, documents)
         results.append((out.detach(), *torch.autograd.grad(out, v, grad)))
     tolerance = 1e-4 if dtype == torch.float32 else 2e-2
     for other in results[1:]:
@@ -93,18 +99,45 @@ def test_forms_of_the_product_agree(dtype: torch.dtype, causal: bool, packed: bo
             assert error < tolerance
 
 
-def test_the_generated_form_can_be_captured_in_a_graph() -> None:
+def test_a_drawn_matrix_is_the_cpus() -> None:
+    """Normals by approximate functions and all: A times the identity."""
+    spec = dataclasses.replace(RECIPES["paper"].matrix_spec(0, SHAPE), std_low=1.0, std_high=1.0)
+    device = torch.device("cuda")
+    state = mixing_state("generated", spec, 1, range(2), dtype=torch.float32, device=device)
+    v = torch.eye(256, device="cuda").view(1, 256, 1, 256).expand(-1, -1, 2, -1)
+    drawn = causal_mix(v, "generated", spec, state)[0].transpose(0, 1).cpu()
+    assert float((drawn - mixing_matrix(spec, 1, range(2))).abs().max()) < 2e-5
+    ours = state["means"].view(torch.float32).cpu()
+    assert float((ours - row_means(spec, 1, range(2), torch.device("cpu"))).abs().max()) < 1e-5
+
+
+def test_row_means_at_a_great_length_take_seconds() -> None:
+    spec = RECIPES["paper"].matrix_spec(0, dataclasses.replace(SHAPE, seq_len=131072))
+    torch.cuda.synchronize()
+    start = time.monotonic()
+    mixing_state("generated", spec, 0, range(2), dtype=torch.bfloat16, device=torch.device("cuda"))
+    torch.cuda.synchronize()
+    assert time.monotonic() - start < 60  # with the time to compile
+
+
+@pytest.mark.parametrize("form", ["stored", "generated"])
+def test_the_product_and_its_table_can_be_captured_in_a_graph(form: str) -> None:
+    """And replayed with other documents than it was captured with."""
     spec = RECIPES["paper"].matrix_spec(0, SHAPE)
     device = torch.device("cuda")
-    state = mixing_state("generated", spec, 0, range(2), dtype=torch.float32, device=device)
+    state = mixing_state(form, spec, 0, range(2), dtype=torch.float32, device=device)
     v = torch.randn(2, 256, 2, 64, device="cuda")
-    positions = torch.cat([torch.arange(100), torch.arange(156)]).cuda().expand(2, -1)
-    expected = causal_mix(v, "generated", spec, state, positions)
+    halves = torch.cat([torch.arange(100), torch.arange(156)]).cuda().expand(2, -1).contiguous()
+    others = torch.cat([torch.arange(1), torch.arange(255)]).cuda().expand(2, -1)
+    expected = [causal_mix(v, form, spec, state, document_table(p)) for p in (halves, others)]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        captured = causal_mix(v, "generated", spec, state, positions)
+        captured = causal_mix(v, form, spec, state, document_table(halves))
     graph.replay()
-    torch.testing.assert_close(captured, expected)
+    torch.testing.assert_close(captured, expected[0])
+    halves.copy_(others)
+    graph.replay()
+    torch.testing.assert_close(captured, expected[1])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

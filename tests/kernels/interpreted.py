@@ -4,69 +4,141 @@ A process of its own, because Triton decides when it is imported: TRITON_INTERPR
 """
 
 import json
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 
+from mixit_titan.kernels import triton_noise
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
-from mixit_titan.kernels.documents import same_document
-from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
+from mixit_titan.kernels.documents import document_table
+from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix, row_means
 from mixit_titan.kernels.philox import normals, philox
 
-# name: length, documents, first head, sink head, causal, dtype. A block has 64 rows, 128 columns.
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows of documents, each given by its length; None: `batch` whole rows of `length`."""
+
+    documents: tuple[tuple[int, ...], ...] | None = None
+    batch: int = 2
+    length: int = 140
+    width: int = 5
+    first_head: int = 0
+    sink_head: bool = False
+    causal: bool = True
+    identity: bool = True
+    dtype: torch.dtype = torch.float32
+    strided: bool = False
+
+
+BF16 = torch.bfloat16
+# A block has 128 positions; a step 16 of the others in float32, 32 (drawn) or 64 (stored) in bf16.
 CASES = {
-    "second column block": (150, None, 0, False, True, torch.float32),
-    "first head is not 0": (70, None, 3, True, True, torch.float32),
-    "sink head": (70, None, 0, True, True, torch.float32),
-    "not causal": (140, None, 0, True, False, torch.float32),
-    "document begins within a block": (150, (37, 100, 13), 1, False, True, torch.float32),
-    "documents, not causal": (140, (30, 1, 109), 0, True, False, torch.float32),
-    "one token": (1, None, 0, False, True, torch.float32),
-    "two tokens": (2, None, 0, False, True, torch.float32),
-    "bfloat16": (140, None, 0, False, True, torch.bfloat16),
-    "bfloat16, sink and documents": (70, (60, 10), 0, True, True, torch.bfloat16),
-    "float64": (70, None, 0, False, True, torch.float64),
+    "several blocks": Case(length=290, batch=1),
+    "one token": Case(length=1),
+    "first head is not 0": Case(length=70, first_head=3, sink_head=True),
+    "sink head without identity": Case(length=140, sink_head=True, identity=False),
+    "not causal": Case(causal=False, sink_head=True, batch=1),
+    "batch of 64": Case(batch=64, length=9),
+    "documents": Case(documents=((37, 210, 13), (260,))),
+    "documents of one token": Case(documents=((1,) * 20, (20,), (3, *[1] * 17))),
+    "a row of padding": Case(documents=((135,), (1,) * 135)),
+    "documents with a sink head": Case(documents=((150, 20), (1, 169)), sink_head=True),
+    "documents, not causal, sink": Case(
+        documents=((140, 10), (20, 130)), causal=False, sink_head=True
+    ),
+    "width 24, strided": Case(width=24, strided=True, documents=((100, 40), (140,))),
+    "width 200": Case(width=200, batch=1, length=130),
+    "bfloat16": Case(length=290, batch=1, dtype=BF16),
+    "bfloat16, width 80, documents": Case(width=80, documents=((37, 143), (129, 51)), dtype=BF16),
+    "bfloat16, sink and documents": Case(
+        documents=((150, 40), (190,)), sink_head=True, dtype=BF16, strided=True
+    ),
+    "bfloat16, not causal": Case(documents=((150, 40), (190,)), causal=False, dtype=BF16),
+    "float64": Case(length=70, dtype=torch.float64),
 }
 
 
-def errors(
-    length: int,
-    documents: tuple | None,
-    first_head: int,
-    sink_head: bool,
-    causal: bool,
-    dtype: torch.dtype,
-) -> list[float]:
-    """Relative errors of the product and of its gradient."""
-    spec = MatrixSpec(
+def matrix_spec(case: Case) -> MatrixSpec:
+    return MatrixSpec(
         seed=(5 << 32) + 9,
-        length=160,
+        length=300,
         std_low=0.1,
         std_high=0.3,
-        identity=not sink_head or causal,
-        sink_head=sink_head,
-        causal=causal,
+        identity=case.identity,
+        sink_head=case.sink_head,
+        causal=case.causal,
     )
-    heads = range(first_head, first_head + 2)
+
+
+def tensors(case: Case, batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """v and its gradient, if strided as views of something larger."""
     torch.manual_seed(0)
-    v, grad = (torch.randn(3, length, 2, 5).to(dtype) for _ in range(2))
-    positions = None
-    a = mixing_matrix(spec, 1, heads).double()[:, None, :length, :length]
-    if documents:
-        packed = torch.cat([torch.arange(size) for size in documents])
-        positions = torch.stack([packed, torch.arange(length), packed])
-        pairs = (positions.unsqueeze(2), positions.unsqueeze(1))
-        a = mixing_matrix(spec, 1, heads).double()[:, *pairs] * same_document(positions)
-    a = a.expand(-1, 3, -1, -1)
-    state = mixing_state("generated", spec, 1, heads, dtype=dtype, device=torch.device("cpu"))
+    shape = (batch, length, 2, case.width)
+    if not case.strided:
+        return torch.randn(shape).to(case.dtype), torch.randn(shape).to(case.dtype)
+    v = torch.randn(batch, length, 5, case.width + 3).to(case.dtype)[:, :, 1:3, 2:-1]
+    return v, torch.randn(batch, 2, length, case.width).to(case.dtype).transpose(1, 2)
+
+
+def errors(case: Case, form: str) -> list[float]:
+    """Relative errors of the product and of its gradient, against float64 by documents."""
+    rows = case.documents or ((case.length,),) * case.batch
+    v, grad = tensors(case, len(rows), sum(rows[0]))
+    spec, heads = matrix_spec(case), range(case.first_head, case.first_head + 2)
+    a = mixing_matrix(spec, 1, heads).double()
+    expected, expected_grad = torch.zeros(v.shape).double(), torch.zeros(v.shape).double()
+    for row, sizes in enumerate(rows):
+        start = 0
+        for size in sizes:
+            place = (row, slice(start, start + size))
+            corner = a[:, :size, :size]
+            expected[place] = torch.einsum("nij,jnh->inh", corner, v[place].double())
+            expected_grad[place] = torch.einsum("nij,inh->jnh", corner, grad[place].double())
+            start += size
+    documents = None
+    if case.documents:
+        positions = [torch.cat([torch.arange(size) for size in sizes]) for sizes in rows]
+        documents = document_table(torch.stack(positions))
+    state = mixing_state(form, spec, 1, heads, dtype=case.dtype, device=CPU)
     v.requires_grad_()
-    out = causal_mix(v, "generated", spec, state, positions)
+    out = causal_mix(v, form, spec, state, documents)
     (ours,) = torch.autograd.grad(out, v, grad)
-    expected = torch.einsum("nbij,bjnh->binh", a, v.detach().double())
-    expected_grad = torch.einsum("nbij,binh->bjnh", a, grad.double())
     pairs = ((out.detach(), expected), (ours, expected_grad))
     return [float((x.double() - y).abs().max() / y.abs().max()) for x, y in pairs]
+
+
+def gradients_are_those_of_the_sums() -> list[float]:
+    """Raises where they are not."""
+    documents = document_table(torch.tensor([[0, 1, 2, 0, 1]]))
+    case = Case(sink_head=True)
+    for form in ("stored", "generated"):
+        spec = matrix_spec(case)
+        state = mixing_state(form, spec, 1, range(2), dtype=torch.float64, device=CPU)
+        v = torch.randn(1, 5, 2, 3, dtype=torch.float64, requires_grad=True)
+        torch.autograd.gradcheck(
+            lambda v, form=form, spec=spec, state=state: causal_mix(
+                v, form, spec, state, documents
+            ),
+            v,
+            fast_mode=True,
+        )
+    return [0.0]
+
+
+def row_mean_differences() -> list[float]:
+    """From those of torch, causal and not."""
+    found = []
+    for causal in (True, False):
+        spec = matrix_spec(Case(causal=causal))
+        key = torch.tensor([spec.seed, 1, 3])
+        ours = triton_noise.row_means(key, 2, spec.length, causal)
+        found.append(float((ours - row_means(spec, 1, range(3, 5), CPU)).abs().max()))
+    return found
 
 
 @triton.jit
@@ -98,5 +170,10 @@ def generator_differences() -> list[float]:
 
 
 if __name__ == "__main__":
-    found = {name: errors(*case) for name, case in CASES.items()}
-    print(json.dumps({"generator": generator_differences(), **found}))
+    found = {
+        f"{form}: {name}": errors(case, form)
+        for name, case in CASES.items()
+        for form in ("stored", "generated")
+    }
+    found |= {"generator": generator_differences(), "row means": row_mean_differences()}
+    print(json.dumps(found | {"gradcheck": gradients_are_those_of_the_sums()}))

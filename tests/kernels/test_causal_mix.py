@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
-from mixit_titan.kernels.documents import document_spans, ends, starts
+from mixit_titan.kernels.documents import document_table
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 from mixit_titan.kernels.triangle import compiled_mix
 
@@ -130,23 +130,22 @@ PACKED = torch.tensor([[i for length in row for i in range(length)] for row in R
 def test_documents_are_mixed_apart(form: str, causal: bool) -> None:
     spec = matrix_spec(130, causal=causal, recipe="official")
     v = values(3, 130, torch.float32)
-    out = causal_mix(v, form, spec, state(form, spec), PACKED)
+    out = causal_mix(v, form, spec, state(form, spec), document_table(PACKED))
     assert relative(out, by_loops(spec, v, PACKED.numpy())) < 1e-5
-    alike = causal_mix(v, form, spec, state(form, spec), PACKED[:1])  # one row for the whole batch
-    assert relative(alike, by_loops(spec, v, PACKED[:1].expand(3, -1).numpy())) < 1e-5
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("form", ["reference", *FORMS])
 def test_gradients_are_those_of_the_sums(form: str, packed: bool) -> None:
-    positions = torch.tensor([[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]]) if packed else None
+    positions = torch.tensor([[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]])
+    documents = document_table(positions) if packed else None
     for causal, identity in ((True, True), (False, True), (True, False)):
         spec = matrix_spec(7, causal=causal, identity=identity, recipe="official")
         kept = state(form, spec, torch.float64)
         v = values(2, 5, torch.float64)
 
         def mix(v: torch.Tensor, spec: MatrixSpec = spec, kept: dict = kept) -> torch.Tensor:
-            return causal_mix(v, form, spec, kept, positions)
+            return causal_mix(v, form, spec, kept, documents)
 
         torch.autograd.gradcheck(mix, v, fast_mode=True)
         torch.autograd.gradgradcheck(mix, v, fast_mode=True)
@@ -187,8 +186,16 @@ def test_rows_of_a_noncausal_matrix_sum_to_one_over_the_whole_row() -> None:
     assert (a[:, 0, 50:] != 0).all()
 
 
-def test_where_documents_begin_and_end() -> None:
-    positions = torch.tensor([[0, 1, 0, 0, 1, 2], [0, 1, 2, 3, 4, 5]])
-    assert starts(positions).tolist() == [[0, 0, 2, 3, 3, 3], [0] * 6]
-    assert ends(positions).tolist() == [[2, 2, 3, 6, 6, 6], [6] * 6]
-    assert document_spans(positions) == {(0, 2): [0], (2, 3): [0], (3, 6): [0], (0, 6): [1]}
+@pytest.mark.parametrize("form", FORMS)
+def test_the_product_compiles_as_one_graph(form: str) -> None:
+    """The table of documents with it: nothing in it depends on the positions' values."""
+    spec = matrix_spec(130, recipe="official")
+    kept = state(form, spec)
+
+    def mix(v: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        return causal_mix(v, form, spec, kept, document_table(positions))
+
+    v = values(3, 130, torch.float32)
+    compiled = torch.compile(mix, fullgraph=True, backend="aot_eager")
+    for positions in (PACKED, PACKED.flip(0)):
+        torch.testing.assert_close(compiled(v, positions), mix(v, positions))

@@ -1,11 +1,14 @@
 """Several documents in a row: none of them knows of the others."""
 
 import itertools
+from unittest import mock
 
 import pytest
 import torch
 
+from mixit_titan.kernels.documents import document_table
 from mixit_titan.model.attention import document_mask
+from mixit_titan.model.recipes import RECIPES
 
 from .conftest import MODELS, build
 
@@ -75,6 +78,22 @@ def test_positions_of_one_document_change_nothing(
     model = build(variant, recipe)
     with torch.no_grad():
         torch.testing.assert_close(model(tokens, torch.arange(24).expand(2, 24)), model(tokens))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_one_row_of_positions_serves_the_whole_batch(recipe: str, packed: torch.Tensor) -> None:
+    model = build("mixit", recipe)
+    with torch.no_grad():
+        alike = model(packed, POSITIONS[:1])
+        torch.testing.assert_close(alike, model(packed, POSITIONS[:1].expand(3, -1)))
+
+
+def test_documents_are_looked_up_once_for_all_layers(packed: torch.Tensor) -> None:
+    model = build("mixit", "paper")
+    table = mock.Mock(wraps=document_table)
+    with mock.patch("mixit_titan.model.llama.document_table", table), torch.no_grad():
+        model(packed, POSITIONS)
+    assert len(model.layers) > 1 and table.call_count == 1
 
 
 def test_the_mask_by_hand() -> None:

@@ -116,9 +116,3 @@ def test_auto_stores_what_fits() -> None:
     assert choose_form("auto", FLAVORS["8b"], "bfloat16") == "generated"
     assert choose_form("auto", FLAVORS["8b"], "bfloat16", tensor_parallel=4) == "stored"
     assert choose_form("sharded", FLAVORS["8b"], "bfloat16") == "sharded"
-
-
-def test_documents_on_a_gpu_are_generated() -> None:
-    shape = FLAVORS["160m"]
-    assert choose_form("auto", shape, "bfloat16", documents_on_gpu=True) == "generated"
-    assert choose_form("auto", shape, "bfloat16") == "stored"

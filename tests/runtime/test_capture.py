@@ -15,7 +15,7 @@ from tests.runtime.conftest import SMALL, Runs
 
 COMMON = ["--training.steps", "3", "--training.local_batch_size", "2"]
 COMMON += ["--training.global_batch_size", str(2 * RANKS), "--lr_scheduler.warmup_steps", "1"]
-VALIDATED = " --validator.enable --validator.freq 1 --validator.rows 64"
+VALIDATED = " --validator.enable --validator.freq 1 --validator.rows 8"
 DOCUMENTS = " --data.packing documents"
 # A variant, and settings of the shipped configs. Rows of several documents are mixed by Triton.
 SETTINGS = [
@@ -73,4 +73,4 @@ def test_forward_and_backward_can_be_captured(
 def test_a_host_read_is_noticed(runs: Runs, tmp_path: Path, forkserver: Forkserver) -> None:
     """On a CPU the stored form asks where documents are."""
     said = captured("mixit --model.mixing.storage stored", runs, tmp_path, forkserver)
-    assert "NotCapturable: the host reads a value of the device: tolist" in said
+    assert "NotCapturable: the host reads a value of the device" in said

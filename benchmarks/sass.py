@@ -1,0 +1,165 @@
+"""What the mixing kernels cost on an H100, read off their machine code: no GPU is needed.
+
+    python benchmarks/sass.py [--json]
+
+compiles them for sm_90, bfloat16 and packed documents, and counts for each the instructions of a
+warp for an element of A that a thread draws or loads, in the innermost loop that has a tensor-core
+instruction. A scheduler issues one instruction a cycle, and an H100 has 132 SMs of 4 schedulers.
+Beside it: registers, spilled bytes of a thread, and how many blocks fit on an SM.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from triton.runtime.jit import JITFunction
+
+from mixit_titan.kernels import gpu, triton_mixing, triton_noise
+from mixit_titan.kernels.documents import BLOCK
+from mixit_titan.tables import markdown_table
+
+_CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+_INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@\S+\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")
+# Of an SM of an H100: registers, bytes of shared memory (1 KiB of them is each block's), threads.
+_REGISTERS, _SHARED, _THREADS = 65536, 233472, 2048
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled kernel; the last four fields are of an H100."""
+
+    name: str
+    source: str
+    """drawn or stored: where a tile of A comes from."""
+    instructions_per_element: float
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    blocks_per_sm: int
+
+
+def mixing_kernel(
+    source: str,
+    width: int,
+    *,
+    transposed: bool,
+    causal: bool = True,
+    sink: bool = False,
+    documents: bool = True,
+    dtype: str = "bf16",
+) -> Kernel:
+    """The product as `gpu._launch` launches it."""
+    form = {"drawn": "generated", "stored": "stored"}[source]
+    pointers = {"v": dtype, "out": dtype, "table": "i32", "matrix": dtype}
+    pointers |= {"key": "i64", "means": "fp32", "stds": "fp32"}
+    absent = ["matrix"] if source == "drawn" else ["key", "means", "stds"]
+    absent += [] if documents else ["table"]
+    flags = {"CAUSAL": causal, "IDENTITY": True, "SINK": sink, "TRANSPOSED": transposed}
+    itemsize = {"bf16": 2, "fp32": 4}[dtype]
+    tile = gpu.tiles(form, width, itemsize, None)
+    constants = tile | flags | dict.fromkeys(absent)
+    made = _compile(triton_mixing.mix, pointers, constants, gpu.WARPS)
+    name = f"{'transposed' if transposed else 'forward'}, width {width}"
+    for word, there in (("sink head", sink), ("not causal", not causal), (dtype, dtype != "bf16")):
+        name += f", {word}" if there else ""
+    elements = BLOCK * tile["K"] / (32 * gpu.WARPS)
+    return _measure(name, source, made, elements, gpu.WARPS)
+
+
+def row_means_kernel() -> Kernel:
+    constants = {"CAUSAL": True, "R": triton_noise.ROWS, "K": triton_noise.COLUMNS}
+    made = _compile(triton_noise._row_means, {"key": "i64", "means": "fp32"}, constants, 4)
+    elements = triton_noise.ROWS * triton_noise.COLUMNS / (32 * 4)
+    return _measure("row means", "drawn", made, elements, 4)
+
+
+def _compile(
+    kernel: JITFunction, pointers: dict[str, str], constants: dict[str, object], warps: int
+) -> object:
+    names = kernel.arg_names
+    signature = {name: "i32" for name in names}
+    signature |= {name: f"*{dtype}" for name, dtype in pointers.items()}
+    signature |= dict.fromkeys(constants, "constexpr")
+    # Pointers and strides are multiples of 16, as those of a model are; lengths may not be.
+    aligned = [n for n in names if n not in constants and n not in ("batch", "length", "m")]
+    source = ASTSource(
+        kernel,
+        signature,
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
+    )
+    return compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+
+
+def _measure(name: str, source: str, made: object, elements: float, warps: int) -> Kernel:
+    """`elements`: those of a tile that one thread draws or loads."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        code, usage = (
+            subprocess.run(
+                [_CUOBJDUMP, flag, file.name], capture_output=True, text=True, check=True
+            ).stdout
+            for flag in ("-sass", "-res-usage")
+        )
+    used = dict(re.findall(r"\b(REG|STACK):(\d+)", usage))
+    registers, shared = int(used["REG"]), made.metadata.shared
+    held = -(-registers // 8) * 8 * 32 * warps
+    blocks = min(_REGISTERS // held, _SHARED // (shared + 1024), _THREADS // (32 * warps))
+    per_element = _innermost(code) / elements
+    return Kernel(
+        name, source, round(per_element, 2), registers, int(used["STACK"]), shared, blocks
+    )
+
+
+def _innermost(code: str) -> int:
+    """Instructions of the shortest loop with a tensor-core instruction, or of the longest loop
+    where there is none."""
+    found = [
+        (int(match[1], 16), match[2], match[3])
+        for match in map(_INSTRUCTION.search, code.splitlines())
+        if match
+    ]
+    place = {address: i for i, (address, _, _) in enumerate(found)}
+    loops = []
+    for i, (address, opcode, operands) in enumerate(found):
+        target = re.search(r"0x([0-9a-f]+)", operands) if opcode.startswith("BRA") else None
+        if target and int(target[1], 16) < address:
+            loops.append([op for _, op, _ in found[place[int(target[1], 16)] : i + 1]])
+    products = [len(ops) for ops in loops if any(op.startswith(("HGMMA", "HMMA")) for op in ops)]
+    return min(products) if products else max(map(len, loops))
+
+
+def kernels() -> list[Kernel]:
+    """All that is budgeted."""
+    found = [
+        mixing_kernel(source, width, transposed=transposed)
+        for source in ("drawn", "stored")
+        for width in (64, 128)
+        for transposed in (False, True)
+    ]
+    for transposed in (False, True):
+        found.append(mixing_kernel("drawn", 64, transposed=transposed, sink=True))
+        found.append(mixing_kernel("drawn", 64, transposed=transposed, causal=False))
+    return [*found, row_means_kernel()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    found = [asdict(kernel) for kernel in kernels()]
+    if parser.parse_args().json:
+        print(json.dumps(found))
+    else:
+        print(markdown_table(list(found[0]), [list(kernel.values()) for kernel in found], left=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""The noise W in Triton: the words of philox.py, made normal by a GPU's approximate functions.
+
+Drawing is what bounds the generated form, so instructions count (benchmarks/sass.py).
+A round of Philox is two 32 x 32 -> 64 bit products and two three-way exclusive ors. The normals are
+those of `philox.normals` within 1e-5 (tests/kernels/test_normals.py has the bound).
+
+Shapes: R rows, a group of 128 columns.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+# The interpreter has no inline assembly, and multiplies the bits of bfloat16 numbers.
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+ROWS, COLUMNS = 64, 64  # of a tile of `row_means`
+
+
+@triton.jit
+def _round(c0, c1, c2, c3, k0, k1):
+    a = c0.to(tl.uint64) * 0xD2511F53
+    b = c2.to(tl.uint64) * 0xCD9E8D57
+    next0 = (b >> 32).to(tl.uint32) ^ c1 ^ k0
+    next2 = (a >> 32).to(tl.uint32) ^ c3 ^ k1
+    return next0, b.to(tl.uint32), next2, a.to(tl.uint32)
+
+
+@triton.jit
+def _philox(seed, c0, c1, c2, c3):
+    """As philox.philox. `tl.philox` takes each product apart into two instructions."""
+    k0 = seed.to(tl.uint32)
+    k1 = (seed >> 32).to(tl.uint32)
+    for i in tl.static_range(10):
+        raised0 = tl.add(k0, (i * 0x9E3779B9) & 0xFFFFFFFF, sanitize_overflow=False)
+        raised1 = tl.add(k1, (i * 0xBB67AE85) & 0xFFFFFFFF, sanitize_overflow=False)
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, raised0, raised1)
+    return c0, c1, c2, c3
+
+
+@triton.jit
+def _approximate(x, NAME: tl.constexpr):
+    """lg2, sqrt, sin or cos of one instruction or two."""
+    if INTERPRETED:
+        if NAME == "lg2":
+            x = tl.log2(x)
+        elif NAME == "sqrt":
+            x = tl.sqrt(x)
+        elif NAME == "sin":
+            x = tl.sin(x)
+        else:
+            x = tl.cos(x)
+        return x
+    return tl.inline_asm_elementwise(
+        NAME + ".approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def _uniform(word):
+    """As philox.uniform."""
+    signed = word.to(tl.int32, bitcast=True)
+    return (signed ^ (signed >> 31)).to(tl.float32) * 4.6566127342e-10
+
+
+@triton.jit
+def _pair(word0, word1, std, less):
+    """Two normals of deviation `std`, less `less`: Box-Muller, as philox.normals.
+
+    Near 1 the logarithm is that of u - 1 in the first order: the instruction has an absolute error
+    there, of which the root would make too much. The angle is taken half a turn back, into what sin
+    and cos are good for, and the sign goes with the root.
+    """
+    u = tl.maximum(_uniform(word0), 1.0e-7)
+    log = tl.where(u > 1 - 2.0**-12, (u - 1) * 1.4426950408889634, _approximate(u, "lg2"))
+    radius = _approximate(log * (-1.3862943611198906 * std * std), "sqrt")
+    angle = _uniform(word1) * 6.283185307179586 - 3.141592653589793
+    less = -less
+    return (less - radius * _approximate(angle, "cos"), less - radius * _approximate(angle, "sin"))
+
+
+@triton.jit
+def column_order(K: tl.constexpr):
+    """Which K columns of a group of 128 `draw` gives, in its order. A Philox call gives column i of
+    four strips of 32. They come as a thread of a tensor core holds its operand, so that all four
+    can stay with the thread that drew them."""
+    k = tl.arange(0, K)
+    return (k // 8 % 2 * 2 + k % 2) * 32 + k // 16 * 4 + k // 2 % 4
+
+
+@triton.jit
+def at_the_edge(
+    a,
+    rows,
+    columns,
+    head,
+    EDGE: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    IDENTITY: tl.constexpr,
+    SINK: tl.constexpr,
+):
+    """As mixing.assemble: zero where a row does not see, and the head that is not random. In a tile
+    without EDGE there is no such place."""
+    if EDGE:
+        if SINK:
+            diagonal = columns == rows
+            sink = tl.where(diagonal | (columns == 0), 0.5, 0.0)
+            if IDENTITY:
+                sink = sink - tl.where(diagonal, 1.0, 0.0)
+            a = tl.where(head == 0, sink, a)
+        if CAUSAL:
+            a = tl.where(columns <= rows, a, 0.0)
+    return a
+
+
+@triton.jit
+def draw(
+    key,
+    head,
+    rows_R,
+    first,
+    std,
+    less_R,
+    R: tl.constexpr,
+    K: tl.constexpr,
+    EDGE: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    IDENTITY: tl.constexpr,
+    SINK: tl.constexpr,
+):
+    """std W[rows, columns] - less, of shape (R, K) in float32. The columns are those of
+    `column_order` from `first`."""
+    seed = tl.load(key)
+    layer = tl.load(key + 1).to(tl.uint32)
+    zero = tl.zeros((R, K // 4), tl.uint32)
+    call = first // 128 * 32 + first % 32
+    c0 = (call + tl.arange(0, K // 4)).to(tl.uint32)[None, :] + zero
+    c1 = rows_R.to(tl.uint32)[:, None] + zero
+    w0, w1, w2, w3 = _philox(seed, c0, c1, zero + head.to(tl.uint32), zero + layer)
+    n0, n1 = _pair(w0, w1, std, less_R[:, None])
+    n2, n3 = _pair(w2, w3, std, less_R[:, None])
+    rows, columns = rows_R[:, None], (first + tl.arange(0, K // 4))[None, :]
+    n0 = at_the_edge(n0, rows, columns, head, EDGE, CAUSAL, IDENTITY, SINK)
+    n1 = at_the_edge(n1, rows, columns + 32, head, EDGE, CAUSAL, IDENTITY, SINK)
+    n2 = at_the_edge(n2, rows, columns + 64, head, EDGE, CAUSAL, IDENTITY, SINK)
+    n3 = at_the_edge(n3, rows, columns + 96, head, EDGE, CAUSAL, IDENTITY, SINK)
+    joined = tl.join(tl.join(n0, n2), tl.join(n1, n3))
+    joined = tl.permute(tl.reshape(joined, (R, K // 16, 4, 2, 2)), (0, 1, 3, 2, 4))
+    return tl.reshape(joined, (R, K))
+
+
+@triton.jit
+def _row_means(key, means, m, CAUSAL: tl.constexpr, R: tl.constexpr, K: tl.constexpr):
+    n = tl.program_id(1)
+    head = n + tl.load(key + 2).to(tl.int32)
+    rows_R = tl.program_id(0) * R + tl.arange(0, R)
+    if CAUSAL:
+        seen_R = rows_R + 1
+        inside = tl.program_id(0) * R // 128 * 128
+        end = tl.minimum(tl.program_id(0) * R + R, m)
+    else:
+        seen_R = tl.zeros_like(rows_R) + m
+        inside = m // 128 * 128
+        end = m
+    zero_R = tl.zeros((R,), tl.float32)
+    sums = tl.zeros((R, K), tl.float32)
+    for step in range(0, inside, K):
+        first = step // 128 * 128 + step % 128 // 4
+        sums += draw(key, head, rows_R, first, 1.0, zero_R, R, K, False, CAUSAL, False, False)
+    for step in range(inside, tl.cdiv(end, 128) * 128, K):
+        first = step // 128 * 128 + step % 128 // 4
+        drawn = draw(key, head, rows_R, first, 1.0, zero_R, R, K, False, CAUSAL, False, False)
+        columns_K = first + column_order(K)
+        sums += tl.where(columns_K[None, :] < seen_R[:, None], drawn, 0.0)
+    mean_R = tl.sum(sums, 1) / seen_R.to(tl.float32)
+    tl.store(means + n.to(tl.int64) * m + rows_R, mean_R, mask=rows_R < m)
+
+
+def row_means(key: torch.Tensor, heads: int, length: int, causal: bool) -> torch.Tensor:
+    """As mixing.row_means, for `heads` from the key's on."""
+    means_NM = torch.empty(heads, length, device=key.device)
+    _row_means[(triton.cdiv(length, ROWS), heads)](key, means_NM, length, causal, ROWS, COLUMNS)
+    return means_NM
