@@ -42,9 +42,9 @@ class PrefixSum(Module):
     """out_i = sum over j <= i of v_j, in rows of one sequence each"""
 
     def forward(
-        self, v_BLNH: torch.Tensor, *, positions: torch.Tensor | None = None
+        self, v_BLNH: torch.Tensor, *, documents: torch.Tensor | None = None
     ) -> torch.Tensor:
-        assert positions is None
+        assert documents is None
         return v_BLNH.cumsum(1)
 
 
