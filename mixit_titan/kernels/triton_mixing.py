@@ -16,65 +16,8 @@ positions, K others at a time, M the longest length.
 import triton
 import triton.language as tl
 
-from mixit_titan.kernels.documents import BLOCK
 from mixit_titan.kernels.triton_noise import INTERPRETED, at_the_edge, column_order, draw
-
-R = tl.constexpr(BLOCK)
-
-
-@triton.jit
-def _documents(table, group, batch, length, PADDED: tl.constexpr, GROUP: tl.constexpr):
-    """The block of a group, and of each column its document's row, first token and size."""
-    member_C = tl.arange(0, GROUP * PADDED) // PADDED
-    if table is None:
-        groups = tl.cdiv(batch, GROUP)
-        block = tl.cdiv(length, R) - 1 - group // groups
-        row_C = group % groups * GROUP + member_C
-        size_C = tl.where(row_C < batch, length, 0)
-        row_C = tl.where(row_C < batch, row_C, 0)
-        first_C = tl.zeros_like(row_C)
-    else:
-        entry = table + 4 + group * GROUP * 4
-        block = tl.load(entry)
-        row_C = tl.max_constancy(tl.load(entry + member_C * 4 + 1), PADDED)
-        first_C = tl.max_constancy(tl.load(entry + member_C * 4 + 2), PADDED)
-        size_C = tl.max_constancy(tl.load(entry + member_C * 4 + 3), PADDED)
-    return block, row_C, first_C, size_C
-
-
-@triton.jit
-def _walk(
-    block,
-    shortest,
-    longest,
-    head,
-    STEP: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    SINK: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
-):
-    """Which others a program visits: those inside, and two stretches of edges."""
-    start = block * R
-    end = tl.minimum(start + R, longest)
-    low, high = 0, start
-    first0, last0 = start, end
-    first1, last1 = 0, 0
-    if not CAUSAL:
-        high = shortest // STEP * STEP
-        first0, last0 = high, longest
-    elif TRANSPOSED:
-        low = start + R
-        high = tl.maximum(low, shortest // STEP * STEP)
-        first1, last1 = high, longest
-    if SINK:
-        if head == 0:  # nothing but the diagonal and column 0
-            low, high = 0, 0
-            first0, last0 = start, end
-            if TRANSPOSED:
-                first1, last1 = end, tl.where(start == 0, longest, end)
-            else:
-                first1, last1 = 0, tl.minimum(STEP, start)
-    return low, high, first0, last0, first1, last1
+from mixit_titan.kernels.triton_walk import R, group_of_documents, walk
 
 
 @triton.jit
@@ -188,14 +131,16 @@ def mix(
     for group in tl.range(
         tl.program_id(1), groups, tl.num_programs(1), num_stages=1, disable_licm=True
     ):
-        block, row_C, first_C, size_C = _documents(table, group, batch, length, PADDED, GROUP)
+        block, row_C, first_C, size_C = group_of_documents(
+            table, group, batch, length, PADDED, GROUP
+        )
         longest = tl.max(size_C)
         shortest = tl.min(tl.where(size_C > 0, size_C, longest))
         start = block * R
         if start < longest:
             v_C = row_C.to(tl.int64) * v_b + first_C.to(tl.int64) * v_l + n * v_n + width_C
             others_KC = _order(K, DRAWN)[:, None] * v_l + v_C[None, :]
-            low, high, first0, last0, first1, last1 = _walk(
+            low, high, first0, last0, first1, last1 = walk(
                 block, shortest, longest, head, STEP, CAUSAL, SINK, TRANSPOSED
             )
             owned_R = start + _order(R, TRANSPOSED and matrix is None)
@@ -259,7 +204,9 @@ def mix(
                 values = tl.load(at, mask=there & (width_C < WIDTH)[None, :], other=0.0)
                 acc = _multiply(a, values, acc)
             # Looked up again rather than kept: see above.
-            block, row_C, first_C, size_C = _documents(table, group, batch, length, PADDED, GROUP)
+            block, row_C, first_C, size_C = group_of_documents(
+                table, group, batch, length, PADDED, GROUP
+            )
             ours = (owned_R[:, None] < size_C[None, :]) & (width_C < WIDTH)[None, :]
             token_RC = (row_C.to(tl.int64) * length + first_C)[None, :] + owned_R[:, None]
             at = out + (token_RC * tl.num_programs(0) + n) * WIDTH + width_C[None, :]
