@@ -4,19 +4,31 @@
 
 All that is compared runs in one process, interleaved, after warming up; each length has a process
 of its own, because the allocator remembers. Forward and backward count. Writes DIR/mixing.json:
-`rows` (a length each: speedup_vs_matmul, speedup_vs_sdpa, gemm_share, with the interval from 5% to
-95% of a bootstrap over the rounds), `memory`, `model`, `drawing_seconds`, `generated_state_bytes`.
+`rows` (a length each: speedup_vs_matmul, speedup_vs_sdpa, gemm_share; on a CPU also
+documents_gemm_share, of rows packed with documents, and bfloat16_speedup_vs_torch, against torch's
+products of the same strips; with the interval from 5% to 95% of a bootstrap over the rounds),
+`memory`, `model`, `drawing_seconds`, `generated_state_bytes`.
+
+With AVX2 on a CPU that has AVX-512, torch and its libraries included:
+
+    ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \\
+        python benchmarks/mixing.py --out runs/bench_mixing_avx2
+
+On a machine that others use, `--clock cpu` counts the CPU time of all threads in place of the time
+that passes: what others take is not in it, nor is how well threads share the work.
 """
 
 import json
 import multiprocessing
+import os
 import random
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +37,7 @@ import tyro
 from mixit_titan.device import has_gpu
 from mixit_titan.files import write_text
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
+from mixit_titan.kernels.documents import document_table
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 from mixit_titan.model.accounting import count, memory_per_rank
 from mixit_titan.model.build import llama_config
@@ -37,6 +50,9 @@ WARM_UP = 3
 BURST = 0.02
 """Seconds that a call is repeated for: a single short one measures the cache that it meets."""
 
+CLOCK = "MIXIT_TITAN_BENCHMARK_CLOCK"
+"""In the environment of the processes that measure."""
+
 Times = dict[str, list[float]]
 
 
@@ -47,13 +63,18 @@ class Arguments:
     out: Path
     lengths: tuple[int, ...] = (256, 1024, 2048)
     rounds: int = 20
+    clock: Literal["wall", "cpu"] = "wall"
 
 
 def main(args: Arguments) -> None:
+    os.environ[CLOCK] = args.clock
+    if args.clock == "cpu":  # threads that wait must not count
+        os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
     rows = [_fresh(measure_length, length, args.rounds) for length in args.lengths]
     result = {
-        "device": torch.cuda.get_device_name() if has_gpu() else "cpu",
+        "device": torch.cuda.get_device_name() if has_gpu() else cpu_name(),
         "threads": torch.get_num_threads(),
+        "clock": args.clock,
         "rows": rows,
         "memory": _fresh(measure_memory, 2048),
         "model": _fresh(measure_model, args.rounds),
@@ -63,6 +84,12 @@ def main(args: Arguments) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     write_text(args.out / "mixing.json", json.dumps(result, indent=2) + "\n")
     print(_table(result))
+
+
+def cpu_name() -> str:
+    """What it is, and what torch makes use of."""
+    name = torch.cpu.get_capabilities().get("cpu_name", "CPU")
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _fresh(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -89,26 +116,57 @@ def measure_length(length: int, rounds: int) -> dict[str, Any]:
         grad = torch.randn_like(forward())
         return lambda: torch.autograd.grad(forward(), inputs, grad)
 
-    times, busy = interleaved(
-        {
-            "ours": both(lambda: causal_mix(v, "stored", spec, state), v),
-            "matmul": both(lambda: torch.matmul(a, u), u),
-            "sdpa": both(lambda: F.scaled_dot_product_attention(q, k, u, is_causal=True), q, k, u),
-            "gemm": lambda: left @ right,
-        },
-        rounds,
-    )
+    calls = {
+        "ours": both(lambda: causal_mix(v, "stored", spec, state), v),
+        "matmul": both(lambda: torch.matmul(a, u), u),
+        "sdpa": both(lambda: F.scaled_dot_product_attention(q, k, u, is_causal=True), q, k, u),
+        "gemm": lambda: left @ right,
+    }
     triangle = 2 * BATCH * HEADS * WIDTH * length * (length + 1)  # FLOPs, forward and backward
     ratios = {
         "speedup_vs_matmul": lambda t: t["matmul"] / t["ours"],
         "speedup_vs_sdpa": lambda t: t["sdpa"] / t["ours"],
         "gemm_share": lambda t: triangle / t["ours"] / (2 * GEMM**3 / t["gemm"]),
     }
+    if not has_gpu():
+        positions = packed_positions(length)
+        seen = int((positions + 1).sum())
+        packed = 4 * HEADS * WIDTH * seen
+        documents = document_table(positions)
+        calls["documents"] = both(lambda: causal_mix(v, "stored", spec, state, documents), v)
+        ratios["documents_gemm_share"] = lambda t: (
+            packed / t["documents"] / (2 * GEMM**3 / t["gemm"])
+        )
+        half = mixing_state("stored", spec, 0, range(HEADS), dtype=torch.bfloat16, device=device)
+        w = v.detach().bfloat16().requires_grad_()
+        bfloat16 = both(lambda: causal_mix(w, "stored", spec, half), w)
+        calls |= {"bfloat16": bfloat16, "torch_bfloat16": by_torch(bfloat16)}
+        ratios["bfloat16_speedup_vs_torch"] = lambda t: t["torch_bfloat16"] / t["bfloat16"]
+    times, busy = interleaved(calls, rounds)
     row: dict[str, Any] = {"length": length}
     for name, ratio in ratios.items():
         row[name], row[f"{name}_interval"] = with_interval(ratio, times)
     milliseconds = {name: 1e3 * statistics.median(values) for name, values in times.items()}
     return row | {"milliseconds": milliseconds, "cpu_over_wall": busy}
+
+
+def packed_positions(length: int) -> torch.Tensor:
+    """Rows of documents of random lengths, a quarter of a row on average."""
+    generator = torch.Generator().manual_seed(0)
+    begins = torch.rand(BATCH, length, generator=generator) < 4 / length
+    begins[:, 0] = True
+    index = torch.arange(length).expand(BATCH, -1)
+    return index - torch.where(begins, index, 0).cummax(1).values
+
+
+def by_torch(call: Callable[[], object]) -> Callable[[], object]:
+    """The call without the product in C."""
+
+    def without() -> object:
+        with mock.patch("mixit_titan.kernels.stored.compiled_mix", lambda: None):
+            return call()
+
+    return without
 
 
 def measure_memory(length: int) -> dict[str, float]:
@@ -187,26 +245,27 @@ def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> tuple[Ti
     """Seconds of each call in each round (of a burst of them, where it is short), and CPU time over
     wall time: below the number of threads, the machine was not ours alone."""
     times: Times = {name: [] for name in calls}
-    repeats = {name: 1 + int(BURST / _seconds(call)) for name, call in calls.items()}
+    repeats = {name: 1 + int(BURST / _seconds(call)[0]) for name, call in calls.items()}
     generator = random.Random(0)
     wall = cpu = 0.0
     for turn in range(WARM_UP + rounds):
         # In another order each time: what came before has left its data in the cache.
         for name in generator.sample(list(calls), len(calls)):
-            start_cpu = time.process_time()
-            seconds = _seconds(calls[name], repeats[name])
+            passed, busy = _seconds(calls[name], repeats[name])
             if turn >= WARM_UP:
-                times[name].append(seconds / repeats[name])
-                wall, cpu = wall + seconds, cpu + time.process_time() - start_cpu
+                counted = busy if os.environ.get(CLOCK) == "cpu" else passed
+                times[name].append(counted / repeats[name])
+                wall, cpu = wall + passed, cpu + busy
     return times, cpu / wall
 
 
-def _seconds(call: Callable[[], object], repeats: int = 2) -> float:
-    start = time.perf_counter()
+def _seconds(call: Callable[[], object], repeats: int = 2) -> tuple[float, float]:
+    """Of wall time and CPU time."""
+    start, start_cpu = time.perf_counter(), time.process_time()
     for _ in range(repeats):
         call()
     _wait()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - start_cpu
 
 
 def with_interval(
@@ -246,11 +305,22 @@ def _table(result: dict[str, Any]) -> str:
         low, high = row[f"{key}_interval"]
         return f"{row[key]:.2f} ({low:.2f} to {high:.2f})"
 
+    columns = {
+        "speedup_vs_matmul": "against matmul",
+        "speedup_vs_sdpa": "against attention",
+        "gemm_share": "share of a plain product",
+        "documents_gemm_share": "the same, documents",
+        "bfloat16_speedup_vs_torch": "bfloat16 against torch",
+    }
+    keys = [key for key in columns if key in result["rows"][0]]
+    busy = ", ".join(f"{row['cpu_over_wall']:.2f}" for row in result["rows"])
     lines = [
-        "| length | against matmul | against attention | share of a plain product |",
-        "|---|---|---|---|",
+        f"{result['device']}, {result['threads']} threads, {result['clock']} time "
+        f"(CPU over wall time {busy})",
+        "",
+        "| length | " + " | ".join(columns[key] for key in keys) + " |",
+        "|---" * (1 + len(keys)) + "|",
     ]
-    keys = ("speedup_vs_matmul", "speedup_vs_sdpa", "gemm_share")
     for row in result["rows"]:
         lines.append(f"| {row['length']} | " + " | ".join(cell(row, key) for key in keys) + " |")
     memory, model = result["memory"], result["model"]

@@ -22,7 +22,7 @@ from triton.compiler import ASTSource, compile
 from triton.runtime.jit import JITFunction
 
 from mixit_titan.kernels import gpu, triton_mixing, triton_noise
-from mixit_titan.kernels.documents import BLOCK
+from mixit_titan.kernels.forms import BLOCK
 from mixit_titan.tables import markdown_table
 
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
@@ -33,12 +33,16 @@ _REGISTERS, _SHARED, _THREADS = 65536, 233472, 2048
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled kernel; the last four fields are of an H100."""
+    """A compiled kernel, as an H100 would run it."""
 
     name: str
     source: str
     """drawn or stored: where a tile of A comes from."""
     instructions_per_element: float
+    edge_instructions_per_element: float
+    """In the tiles that are masked: those on the diagonal and at the ends of documents."""
+    instructions_per_group: int
+    """Of a thread for a group of documents, beside its tiles."""
     registers: int
     spill_bytes: int
     shared_bytes: int
@@ -53,31 +57,44 @@ def mixing_kernel(
     causal: bool = True,
     sink: bool = False,
     documents: bool = True,
+    signs: bool = False,
     dtype: str = "bf16",
 ) -> Kernel:
     """The product as `gpu._launch` launches it."""
-    form = {"drawn": "generated", "stored": "stored"}[source]
+    form = source if source == "stored" else "signs" if signs else "normals"
     pointers = {"v": dtype, "out": dtype, "table": "i32", "matrix": dtype}
     pointers |= {"key": "i64", "means": "fp32", "stds": "fp32"}
     absent = ["matrix"] if source == "drawn" else ["key", "means", "stds"]
     absent += [] if documents else ["table"]
     flags = {"CAUSAL": causal, "IDENTITY": True, "SINK": sink, "TRANSPOSED": transposed}
+    flags |= {"SIGNS": signs, "PACKED": source == "stored" and causal}
     itemsize = {"bf16": 2, "fp32": 4}[dtype]
     tile = gpu.tiles(form, width, itemsize, None)
     constants = tile | flags | dict.fromkeys(absent)
     made = _compile(triton_mixing.mix, pointers, constants, gpu.WARPS)
     name = f"{'transposed' if transposed else 'forward'}, width {width}"
-    for word, there in (("sink head", sink), ("not causal", not causal), (dtype, dtype != "bf16")):
+    for word, there in (
+        ("signs", signs),
+        ("sink head", sink),
+        ("not causal", not causal),
+        (dtype, dtype != "bf16"),
+    ):
         name += f", {word}" if there else ""
     elements = BLOCK * tile["K"] / (32 * gpu.WARPS)
     return _measure(name, source, made, elements, gpu.WARPS)
 
 
-def row_means_kernel() -> Kernel:
-    constants = {"CAUSAL": True, "R": triton_noise.ROWS, "K": triton_noise.COLUMNS}
-    made = _compile(triton_noise._row_means, {"key": "i64", "means": "fp32"}, constants, 4)
-    elements = triton_noise.ROWS * triton_noise.COLUMNS / (32 * 4)
-    return _measure("row means", "drawn", made, elements, 4)
+def row_means_kernel(*, signs: bool = False) -> Kernel:
+    kernel, columns = (
+        (triton_noise._sign_means, triton_noise.SIGN_COLUMNS)
+        if signs
+        else (triton_noise._row_means, triton_noise.COLUMNS)
+    )
+    constants = {"CAUSAL": True, "R": triton_noise.ROWS, "K": columns}
+    made = _compile(kernel, {"key": "i64", "means": "fp32"}, constants, 4)
+    elements = triton_noise.ROWS * columns / (32 * 4)
+    name = "row means, signs" if signs else "row means"
+    return _measure(name, "drawn", made, elements, 4)
 
 
 def _compile(
@@ -113,15 +130,23 @@ def _measure(name: str, source: str, made: object, elements: float, warps: int) 
     registers, shared = int(used["REG"]), made.metadata.shared
     held = -(-registers // 8) * 8 * 32 * warps
     blocks = min(_REGISTERS // held, _SHARED // (shared + 1024), _THREADS // (32 * warps))
-    per_element = _innermost(code) / elements
+    inside, edge, group = _loops(code)
     return Kernel(
-        name, source, round(per_element, 2), registers, int(used["STACK"]), shared, blocks
+        name=name,
+        source=source,
+        instructions_per_element=round(inside / elements, 2),
+        edge_instructions_per_element=round(edge / elements, 2),
+        instructions_per_group=group - inside - edge,
+        registers=registers,
+        spill_bytes=int(used["STACK"]),
+        shared_bytes=shared,
+        blocks_per_sm=blocks,
     )
 
 
-def _innermost(code: str) -> int:
-    """Instructions of the shortest loop with a tensor-core instruction, or of the longest loop
-    where there is none."""
+def _loops(code: str) -> tuple[int, int, int]:
+    """Instructions of the two inner loops with a tensor-core instruction, the shorter first, and of
+    the loop around them; where there are none, of the longest loop."""
     found = [
         (int(match[1], 16), match[2], match[3])
         for match in map(_INSTRUCTION.search, code.splitlines())
@@ -134,7 +159,11 @@ def _innermost(code: str) -> int:
         if target and int(target[1], 16) < address:
             loops.append([op for _, op, _ in found[place[int(target[1], 16)] : i + 1]])
     products = [len(ops) for ops in loops if any(op.startswith(("HGMMA", "HMMA")) for op in ops)]
-    return min(products) if products else max(map(len, loops))
+    if not products:
+        longest = max(map(len, loops))
+        return longest, longest, 2 * longest
+    inside, edge, *_ = sorted(products)
+    return inside, edge, max(products)
 
 
 def kernels() -> list[Kernel]:
@@ -148,7 +177,10 @@ def kernels() -> list[Kernel]:
     for transposed in (False, True):
         found.append(mixing_kernel("drawn", 64, transposed=transposed, sink=True))
         found.append(mixing_kernel("drawn", 64, transposed=transposed, causal=False))
-    return [*found, row_means_kernel()]
+        found += [
+            mixing_kernel("drawn", width, transposed=transposed, signs=True) for width in (64, 128)
+        ]
+    return [*found, row_means_kernel(), row_means_kernel(signs=True)]
 
 
 def main() -> None:

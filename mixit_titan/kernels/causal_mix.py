@@ -50,12 +50,13 @@ def causal_mix(
     if form == "reference":
         return _reference(v_BLNH, state["matrix"], documents)
     if form == "generated":
-        flags = (spec.causal, spec.identity, spec.sink_head, False)
+        flags = (spec.causal, spec.identity, spec.sink_head, spec.noise == "sign", False)
         return generated_mix(v_BLNH, state["key"], state["means"], state["stds"], documents, *flags)
     matrix_NLL = state["matrix"]
     if len(matrix_NLL) != v_BLNH.shape[2]:
         raise ValueError(f"v has {v_BLNH.shape[2]} heads, and the matrices {len(matrix_NLL)}")
-    with_transpose = matrix_NLL.shape[2] > spec.length  # also if it has been moved to a GPU since
+    # Also if it has been moved to a GPU since; one that was packed there has tiles instead of rows.
+    with_transpose = matrix_NLL.ndim == 3 and matrix_NLL.shape[2] > spec.length
     add_v = identity_apart(spec, matrix_NLL.dtype)
     flags = (spec.causal, with_transpose, add_v, False)
     return StoredMix.apply(v_BLNH, matrix_NLL, documents, *flags)

@@ -8,7 +8,8 @@ from collections import defaultdict
 
 import torch
 
-BLOCK = 128  # positions
+from mixit_titan.kernels.forms import BLOCK, blocks
+
 ALIGNMENT = 8  # entries of a block begin at a multiple of it
 
 
@@ -36,7 +37,7 @@ def ends(positions_BL: torch.Tensor) -> torch.Tensor:
 
 def slots(batch: int, length: int) -> int:
     """Entries that a table has room for: of documents as short as one token."""
-    return batch * length + ALIGNMENT * -(-length // BLOCK)
+    return batch * length + ALIGNMENT * blocks(length)
 
 
 def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
@@ -59,7 +60,7 @@ def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
     key = torch.where(opens_BL, -(block_BL * (length + 1) + size_BL), 1)
     key, order = key.flatten().sort(stable=True)
 
-    count = -(-length // BLOCK)
+    count = blocks(length)
     block_P = torch.arange(count - 1, -1, -1, device=device)
     before_P = torch.searchsorted(key, -(block_P + 1) * (length + 1))
     total = opens_BL.sum()

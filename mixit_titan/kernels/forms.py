@@ -1,6 +1,6 @@
 """The forms in which a mixing matrix exists.
 
-- stored: in memory, in the dtype of the values (stored.py).
+- stored: in memory, in the dtype of the values (stored.py). On a GPU a causal matrix is packed.
 - sharded: the same, in rows that FSDP2 shards and gathers.
 - generated: drawn while it is multiplied (generated.py).
 """
@@ -8,3 +8,20 @@
 from typing import Literal
 
 Form = Literal["stored", "sharded", "generated"]
+
+BLOCK = 128  # positions: rows and columns of a tile of A
+
+
+def blocks(length: int) -> int:
+    """That a sequence has."""
+    return -(-length // BLOCK)
+
+
+def packed_tiles(length: int) -> int:
+    """Tiles of a causal matrix on a GPU: the lower triangle, those on the diagonal whole."""
+    return blocks(length) * (blocks(length) + 1) // 2
+
+
+def packed_bytes(length: int, itemsize: int) -> int:
+    """Of one head's causal matrix, as a GPU keeps it."""
+    return packed_tiles(length) * BLOCK**2 * itemsize

@@ -28,7 +28,8 @@ def generated_state(
     if by_triton(device):
         from mixit_titan.kernels import triton_noise
 
-        means_NM = triton_noise.row_means(key, len(heads), spec.length, spec.causal)
+        signs = spec.noise == "sign"
+        means_NM = triton_noise.row_means(key, len(heads), spec.length, spec.causal, signs)
     else:
         means_NM = row_means(spec, layer, heads, device)
     stds_N = head_stds(spec, layer, heads, device)
@@ -45,15 +46,16 @@ def generated_mix(
     causal: bool,
     add_v: bool,
     sink_head: bool,
+    signs: bool,
     transposed: bool,
 ) -> torch.Tensor:
-    """A v, or A^T v if `transposed`; `add_v` is whether A has the identity. `documents` is a
-    `document_table`; None: whole rows."""
+    """A v, or A^T v if `transposed`; `add_v` is whether A has the identity, `signs` whether its
+    noise is of signs. `documents` is a `document_table`; None: whole rows."""
     means_NM, stds_N = means.view(torch.float32), stds.view(torch.float32)
     if by_triton(v_BLNH.device):
-        flags = (causal, add_v, sink_head, transposed)
+        flags = (causal, add_v, sink_head, signs, transposed)
         return mix_generated(v_BLNH, key, means_NM, stds_N, documents, *flags)
-    rows = Rows(key, means_NM, stds_N, causal, add_v, sink_head)
+    rows = Rows(key, means_NM, stds_N, causal, add_v, sink_head, signs)
     v_BLNH = v_BLNH.contiguous()
     if documents is None:
         return _mix(rows, v_BLNH, transposed)
@@ -78,7 +80,7 @@ def _backward(
 ) -> tuple[torch.Tensor | None, ...]:
     *flags, transposed = ctx.flags
     grad = generated_mix(grad_BLNH, *ctx.saved_tensors, *flags, not transposed)
-    return grad, *[None] * 8
+    return grad, *[None] * 9
 
 
 generated_mix.register_autograd(_backward, setup_context=_save)
@@ -95,17 +97,19 @@ class Rows:
         causal: bool,
         identity: bool,
         sink_head: bool,
+        signs: bool,
     ) -> None:
         self.seed, self.layer, first = key.tolist()
         self.heads = range(first, first + len(stds_N))
         self.means_NM, self.stds_N = means_NM, stds_N
+        self.noise = "sign" if signs else "gaussian"
         self.flags = {"causal": causal, "sink_head": sink_head, "less_identity": identity}
 
     def draw(self, first: int, last: int, columns: int) -> torch.Tensor:
         """Rows first to last and the leading columns: (N, last - first, columns) in float32."""
         rows = torch.arange(first, last, device=self.stds_N.device)
         heads = torch.tensor(list(self.heads), device=rows.device).view(-1, 1, 1, 1)
-        noise = draw_noise(self.seed, self.layer, heads, rows, columns)
+        noise = draw_noise(self.noise, self.seed, self.layer, heads, rows, columns)
         means = self.means_NM[:, first:last]
         return assemble(noise, means, self.stds_N, self.heads, rows, **self.flags)
 

@@ -2,23 +2,27 @@
 
     A = I + std (W - mean(W))
 
-W_ij is a standard normal. mean(W) of row i is taken over what the row sees: its prefix j <= i, or
-the whole row without causality. So each row of A sums to 1 (without causality: of the complete A,
-not of a corner). Nothing is drawn from torch's generator, and an element is the same on every
-device and however the matrix is split.
+W_ij is a standard normal, or +1 or -1 (`Noise`). mean(W) of row i is taken over what the row sees:
+its prefix j <= i, or the whole row without causality. So each row of A sums to 1 (without
+causality: of the complete A, not of a corner). Nothing is drawn from torch's generator, and an
+element is the same on every device and however the matrix is split.
 
 Shapes: N heads, R rows, L columns.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from mixit_titan.kernels.philox import Word, normals, philox, uniform
 
+Noise = Literal["gaussian", "sign"]
+
 # The four words of one Philox call serve four neighbouring 32-column strips of a row, so that a
-# tiled kernel can use all four as whole tiles: column j takes word (j // 32) % 4.
+# tiled kernel can use all four as whole tiles: column j takes word (j // 32) % 4. Of normals there
+# are 32 calls to such a group of columns; of signs one, and column j takes bit j % 32.
 STRIP = 32
 GROUP = 4 * STRIP
 # Counter word c3 is the layer; this bit sets the per-head draws apart from the matrix itself.
@@ -42,24 +46,36 @@ class MatrixSpec:
     """Head 0 is not random: half itself, half position 0."""
     causal: bool
     """A row sees the columns up to its own; else all of them."""
+    noise: Noise = "gaussian"
+    """Of W. `sign`: +std or -std, by one random bit each."""
 
 
 def draw_words(
-    seed: int, layer: int, head: Word, rows: torch.Tensor, length: int
+    noise: Noise, seed: int, layer: int, head: Word, rows: torch.Tensor, length: int
 ) -> tuple[torch.Tensor, ...]:
-    """The generator's integers behind W[rows, :length]: four blocks of (rows, groups, 32).
+    """The generator's integers behind W[rows, :length]: four blocks of (rows, groups, 32), or of
+    (rows, groups, 1) for signs.
 
     `head` can be a tensor of (N, 1, 1, 1), which comes first in the shape of the blocks.
     """
     groups = -(-length // GROUP)
-    column = torch.arange(groups * STRIP, device=rows.device).view(1, groups, STRIP)
-    return philox(seed, column, rows.view(-1, 1, 1), head, layer)
+    calls = STRIP if noise == "gaussian" else 1
+    call = torch.arange(groups * calls, device=rows.device).view(1, groups, calls)
+    return philox(seed, call, rows.view(-1, 1, 1), head, layer)
 
 
-def draw_noise(seed: int, layer: int, head: Word, rows: torch.Tensor, length: int) -> torch.Tensor:
-    """W[rows, :length]: neither centred nor causal."""
-    strips = normals(draw_words(seed, layer, head, rows, length))
+def draw_noise(
+    noise: Noise, seed: int, layer: int, head: Word, rows: torch.Tensor, length: int
+) -> torch.Tensor:
+    """W[rows, :length] in float32: neither centred nor causal."""
+    words = draw_words(noise, seed, layer, head, rows, length)
+    strips = normals(words) if noise == "gaussian" else tuple(map(_signs, words))
     return torch.stack(strips, dim=-2).flatten(-3)[..., :length]
+
+
+def _signs(word: torch.Tensor) -> torch.Tensor:
+    """(..., 1) -> (..., 32): -1 where a bit is set, else 1."""
+    return 1.0 - 2.0 * ((word >> torch.arange(STRIP, device=word.device)) & 1).to(torch.float32)
 
 
 def head_stds(
@@ -78,7 +94,7 @@ def row_means(
     """mean(W) of each row: (N, m) in float32."""
     means_NL = torch.empty(len(heads), spec.length, device=device)
     for rows, columns in _chunks(spec, len(heads), device):
-        noise_NRL = draw_noise(spec.seed, layer, _counter(heads, device), rows, columns)
+        noise_NRL = _noise(spec, layer, heads, rows, columns)
         means_NL[:, rows] = _means(noise_NRL, rows, spec.causal)
     return means_NL
 
@@ -134,7 +150,7 @@ def draw_rows(
 ) -> torch.Tensor:
     """A[rows, :columns] of (N, R, columns) in float32, or A - I. Causal rows see no more than
     `columns`."""
-    noise_NRL = draw_noise(spec.seed, layer, _counter(heads, rows.device), rows, columns)
+    noise_NRL = _noise(spec, layer, heads, rows, columns)
     a_NRL = assemble(
         noise_NRL,
         _means(noise_NRL, rows, spec.causal),
@@ -168,8 +184,11 @@ def _means(noise_NRL: torch.Tensor, rows: torch.Tensor, causal: bool) -> torch.T
     return visible.sum(-1) / (rows + 1)
 
 
-def _counter(heads: Sequence[int], device: torch.device) -> torch.Tensor:
-    return torch.tensor(list(heads), device=device).view(-1, 1, 1, 1)
+def _noise(
+    spec: MatrixSpec, layer: int, heads: Sequence[int], rows: torch.Tensor, columns: int
+) -> torch.Tensor:
+    counter = torch.tensor(list(heads), device=rows.device).view(-1, 1, 1, 1)
+    return draw_noise(spec.noise, spec.seed, layer, counter, rows, columns)
 
 
 def _chunks(

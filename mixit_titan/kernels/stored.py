@@ -1,10 +1,11 @@
 """The product with a matrix that is kept in memory.
 
-On a GPU a Triton kernel reads it tile by tile (triton_mixing.py). In float32 on a CPU there is a
-product of its own (triangle.c). Else by torch: the batch is folded into the
-columns, so that each head is one product. The rows are taken in strips: a strip multiplies no more
-than what it sees, so that the zero half is skipped but for the blocks on the diagonal. All heads of
-a strip are one `bmm`.
+On a GPU a Triton kernel reads it tile by tile (triton_mixing.py), of a causal matrix the lower
+triangle: tiles of 128 x 128, those of a block of rows one after another. In float32 and bfloat16 on
+a CPU there is a product of its own (triangle.c). Else by torch: the batch is folded into the
+columns, so that each head is one product, and documents are copied. The rows are taken in strips: a
+strip multiplies no more than what it sees, so that the zero half is skipped but for the blocks on
+the diagonal. All heads of a strip are one `bmm`.
 
 On a CPU the zero half of the square is put to use: with one strip more of columns it holds the
 transpose, so that the backward product reads rows too. To read columns, of which a strip has few,
@@ -14,18 +15,20 @@ would touch a page of memory for every row.
     columns:                      0 ... i + S         i + S ... m + S
 
 Shapes: B batch, L length, N heads, H head width; C columns, those of all sequences side by side; S
-rows of a strip, K columns of A that it sees.
+rows of a strip, K columns of A that it sees; T tiles of E x E.
 """
 
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mixit_titan.kernels.documents import document_spans
+from mixit_titan.kernels.forms import BLOCK, packed_tiles
 from mixit_titan.kernels.gpu import by_triton, mix_stored
-from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
-from mixit_titan.kernels.triangle import compiled_mix
+from mixit_titan.kernels.mixing import MatrixSpec, draw_rows, mixing_matrix
+from mixit_titan.kernels.triangle import compiled_mix, is_faster
 
 _STRIP = 128  # rows; small strips waste less on the diagonal
 
@@ -40,17 +43,55 @@ def stored_matrix(
     spec: MatrixSpec, layer: int, heads: range, *, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
     """What `stored_mix` takes."""
+    if spec.causal and by_triton(device):
+        return _packed_matrix(spec, layer, heads, dtype, device)
     return keep(mixing_matrix(spec, layer, heads, device=device), spec, dtype)
+
+
+def _packed_matrix(
+    spec: MatrixSpec, layer: int, heads: range, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """(N, T, E, E), drawn by blocks of rows: more than a block is never there in float32."""
+    shape = (len(heads), packed_tiles(spec.length), BLOCK, BLOCK)
+    packed_NTEE = torch.zeros(shape, dtype=dtype, device=device)
+    apart = identity_apart(spec, dtype)
+    for first in range(0, spec.length, BLOCK):
+        last = min(first + BLOCK, spec.length)
+        rows = torch.arange(first, last, device=device)
+        drawn_NRL = draw_rows(spec, layer, heads, rows, last, less_identity=apart).to(dtype)
+        for tile, column in enumerate(range(0, last, BLOCK), packed_tiles(first)):
+            part = drawn_NRL[:, :, column : column + BLOCK]
+            packed_NTEE[:, tile, : last - first, : part.shape[2]] = part
+    return packed_NTEE
+
+
+def stored_rows(matrix: torch.Tensor, first: int, last: int) -> torch.Tensor:
+    """Rows first to last of a causal A as it is kept, up to column `last`: (N, R, last)."""
+    if matrix.ndim == 3:
+        # Right of the diagonal it may hold its transpose.
+        return matrix[:, first:last, :last].tril(first)
+    strips = []
+    for top in range(first // BLOCK * BLOCK, last, BLOCK):
+        begin, end = packed_tiles(top), packed_tiles(top + BLOCK)
+        tiles_NTRE = matrix[:, begin:end, max(first - top, 0) : min(last - top, BLOCK)]
+        strip_NRK = tiles_NTRE.transpose(1, 2).flatten(2)[..., :last]
+        strips.append(F.pad(strip_NRK, (0, last - strip_NRK.shape[2])))
+    return torch.cat(strips, dim=1)
 
 
 def has_transpose(spec: MatrixSpec, device: torch.device) -> bool:
     """Whether a matrix of `stored_matrix` has its transpose in the same rows."""
-    return spec.causal and device.type == "cpu"
+    return spec.causal and not by_triton(device)
 
 
 def stored_columns(spec: MatrixSpec, device: torch.device) -> int:
-    """Of a matrix of `stored_matrix`."""
-    return spec.length + (_STRIP if has_transpose(spec, device) else 0)
+    """Of a matrix of `stored_matrix`. With its transpose they are even, so that pairs of bfloat16
+    can be read, and not a multiple of 4096 bytes, which would put the same columns of all rows to
+    one place of the first cache."""
+    if not has_transpose(spec, device):
+        return spec.length
+    columns = spec.length + _STRIP + spec.length % 2
+    return columns if columns % 1024 else columns + 16
 
 
 def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Tensor:
@@ -64,7 +105,7 @@ def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Ten
     kept = a_NLL.new_zeros(heads, length, stored_columns(spec, a_NLL.device))
     kept[..., :length] = a_NLL
     for i, j in _strips(length):
-        kept[:, i:j, i + _STRIP :] = a_NLL[:, i:, i:j].transpose(1, 2)
+        kept[:, i:j, i + _STRIP : length + _STRIP] = a_NLL[:, i:, i:j].transpose(1, 2)
     return kept
 
 
@@ -90,20 +131,12 @@ def _stored_mix(
     `documents` is a `document_table`; None: whole rows."""
     if by_triton(v_BLNH.device):
         return mix_stored(v_BLNH, matrix_NLL, documents, causal, add_v, transposed)
-    matrix_NLL = matrix_NLL.to(v_BLNH.dtype)
     out_BLNH = torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
-    flags = (causal, with_transpose, add_v, transposed)
     # What follows is not for autograd, which would look at each of its views: that shows at length
     # 256. There is no public way to say so.
     with torch._C._AutoDispatchBelowAutograd():
-        if documents is None:
-            _mix(out_BLNH, matrix_NLL, v_BLNH, *flags)
-            return out_BLNH
-        for (start, end), rows in document_spans(documents).items():
-            document = v_BLNH[rows, start:end]
-            mixed = torch.empty_like(document)
-            _mix(mixed, matrix_NLL, document, *flags)
-            out_BLNH[rows, start:end] = mixed
+        matrix_NLL = matrix_NLL.to(v_BLNH.dtype)
+        _mix(out_BLNH, matrix_NLL, v_BLNH, documents, causal, with_transpose, add_v, transposed)
     return out_BLNH
 
 
@@ -156,16 +189,39 @@ def _mix(
     out_BLNH: torch.Tensor,
     a_NLL: torch.Tensor,
     v_BLNH: torch.Tensor,
+    documents: torch.Tensor | None,
     causal: bool,
     with_transpose: bool,
     add_v: bool,
     transposed: bool,
 ) -> None:
     """One product into `out`."""
-    in_c = with_transpose and not add_v and v_BLNH.dtype == torch.float32
-    if in_c and v_BLNH.device.type == "cpu" and (mix := compiled_mix()) is not None:
-        mix(out_BLNH, a_NLL, v_BLNH, _STRIP if transposed else 0, transposed)
+    in_c = with_transpose and v_BLNH.device.type == "cpu" and is_faster(v_BLNH.dtype)
+    if in_c and (mix := compiled_mix()) is not None:
+        column = _STRIP if transposed else 0
+        mix(out_BLNH, a_NLL, v_BLNH, documents, column, add_v, transposed)
         return
+    flags = (causal, with_transpose, add_v, transposed)
+    if documents is None:
+        _mix_rows(out_BLNH, a_NLL, v_BLNH, *flags)
+        return
+    for (start, end), rows in document_spans(documents).items():
+        document = v_BLNH[rows, start:end]
+        mixed = torch.empty_like(document)
+        _mix_rows(mixed, a_NLL, document, *flags)
+        out_BLNH[rows, start:end] = mixed
+
+
+def _mix_rows(
+    out_BLNH: torch.Tensor,
+    a_NLL: torch.Tensor,
+    v_BLNH: torch.Tensor,
+    causal: bool,
+    with_transpose: bool,
+    add_v: bool,
+    transposed: bool,
+) -> None:
+    """One product of whole rows by torch."""
     batch, length, heads, width = v_BLNH.shape
     v_NLC = v_BLNH.permute(2, 1, 0, 3).reshape(heads, length, batch * width)
     mixed_NSC = None

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import platform
 import shlex
@@ -17,34 +18,43 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torchtitan.tools.logging import logger
 
 from mixit_titan.files import cache_folder
 
 _SOURCE = Path(__file__).with_suffix(".c")
 _FLAGS = {"AVX2": ["-mavx2", "-mfma"], "AVX512": ["-mavx512f", "-mfma"]}
 """By what torch finds the CPU to be able to do."""
+_BFLOAT16 = "-mavx512bf16"
 
 
 class _Product(ctypes.Structure):
     """`product` in triangle.c."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("a", "v", "out")),
-        *((name, ctypes.c_long) for name in ("batch", "length", "heads", "width")),
+        *((name, ctypes.c_void_p) for name in ("a", "v", "out", "documents")),
+        *((name, ctypes.c_long) for name in ("count", "length", "heads", "width")),
         *((name, ctypes.c_long) for name in ("a_head", "a_row", "v_batch", "v_row", "v_head")),
-        *((name, ctypes.c_long) for name in ("transposed", "threads")),
+        *((name, ctypes.c_long) for name in ("bfloat16", "add_v", "transposed", "threads")),
     ]
 
 
 @functools.cache
+def is_faster(dtype: torch.dtype) -> bool:
+    """Whether this product is faster than torch's. In bfloat16 torch has what this one has not
+    where the CPU has AMX."""
+    if dtype == torch.bfloat16:
+        return not torch.cpu.get_capabilities().get("amx_bf16", False)
+    return dtype == torch.float32
+
+
+@functools.cache
 def compiled_mix() -> Callable[..., None] | None:
-    """`mix(out, matrix, v, column, transposed)`, or None where it cannot be compiled or loaded."""
+    """`mix(out, matrix, v, documents, ...)`, or None where it cannot be compiled or loaded."""
     try:
         library = _library()
     except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        logger.warning(
+        logging.getLogger(__name__).warning(
             f"The mixing product in C cannot be compiled or loaded ({said[-1]}): torch's takes its "
             "place, which is slower. It needs a C compiler with OpenMP, such as gcc; CC names one"
         )
@@ -57,22 +67,26 @@ def _mix(
     out_BLNH: torch.Tensor,
     matrix_NLL: torch.Tensor,
     v_BLNH: torch.Tensor,
+    documents: torch.Tensor | None,
     column: int,
+    add_v: bool,
     transposed: bool,
 ) -> None:
-    """float32, and `out` contiguous. Row x of A or A^T is row x of the matrix from `column` on."""
+    """All are float32 or all bfloat16, and `out` is contiguous. Row x of A or A^T is row x of the
+    matrix from `column` on; there are an even number of columns."""
     if v_BLNH.stride(3) != 1:
         v_BLNH = v_BLNH.contiguous()
     a = matrix_NLL.data_ptr() + column * matrix_NLL.element_size()
+    table = None if documents is None else documents.data_ptr()
     strides = (*matrix_NLL.stride()[:2], *v_BLNH.stride()[:3])
-    pointers = (a, v_BLNH.data_ptr(), out_BLNH.data_ptr())
-    last = (transposed, torch.get_num_threads())
+    pointers = (a, v_BLNH.data_ptr(), out_BLNH.data_ptr(), table)
+    last = (v_BLNH.dtype == torch.bfloat16, add_v, transposed, torch.get_num_threads())
     call(ctypes.byref(_Product(*pointers, *v_BLNH.shape, *strides, *last)))
 
 
 def _library() -> ctypes.CDLL:
     """The one that was kept; or a new one, which is kept once it has been loaded."""
-    flags = ["-O3", "-fPIC", "-fopenmp", *_FLAGS.get(torch.backends.cpu.get_cpu_capability(), [])]
+    flags = ["-O3", "-fPIC", "-fopenmp", *_isa()]
     compiler = shlex.split(os.environ.get("CC") or "cc")
     key = " ".join([platform.machine(), *compiler, *flags]).encode() + _SOURCE.read_bytes()
     kept = cache_folder() / f"triangle-{hashlib.sha256(key).hexdigest()[:16]}.so"
@@ -81,11 +95,23 @@ def _library() -> ctypes.CDLL:
             return ctypes.CDLL(str(kept))
         kept.unlink(missing_ok=True)  # damaged
     with tempfile.TemporaryDirectory() as folder:
-        made = _compile(compiler, flags, Path(folder))
+        try:
+            made = _compile(compiler, flags, Path(folder))
+        except subprocess.CalledProcessError:  # gcc before 10 does not know it
+            made = _compile(compiler, [f for f in flags if f != _BFLOAT16], Path(folder))
         library = ctypes.CDLL(str(made))
         with contextlib.suppress(OSError):  # a home that cannot be written to: compiled each time
             _keep(made, kept)
     return library
+
+
+def _isa() -> list[str]:
+    """ATEN_CPU_CAPABILITY=avx2 in the environment asks torch, and so this product, for less."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    flags = _FLAGS.get(capability, [])
+    if capability == "AVX512" and torch.cpu.get_capabilities().get("avx512_bf16", False):
+        return [*flags, _BFLOAT16]
+    return flags
 
 
 def _compile(compiler: list[str], flags: list[str], folder: Path) -> Path:

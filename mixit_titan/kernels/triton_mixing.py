@@ -16,61 +16,74 @@ positions, K others at a time, M the longest length.
 import triton
 import triton.language as tl
 
-from mixit_titan.kernels.triton_noise import INTERPRETED, at_the_edge, column_order, draw
+from mixit_titan.kernels.triton_noise import INTERPRETED, at_the_edge, draw, order, position
 from mixit_titan.kernels.triton_walk import R, group_of_documents, walk
 
 
 @triton.jit
-def _order(COUNT: tl.constexpr, DRAWN: tl.constexpr):
-    return column_order(COUNT) if DRAWN else tl.arange(0, COUNT)
-
-
-@triton.jit
-def _position(step, DRAWN: tl.constexpr):
-    """Where a step begins. One of drawn columns takes a part of each strip of its group."""
-    return step // 128 * 128 + step % 128 // 4 if DRAWN else step
-
-
-@triton.jit
-def _tile(
-    matrix,
-    matrix_l,
-    key,
-    means,
-    std,
-    head,
-    m,
-    start,
-    k,
-    K: tl.constexpr,
+def _drawn(
+    source,
+    rows,
+    first,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     EDGE: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    IDENTITY: tl.constexpr,
-    SINK: tl.constexpr,
+    SIGNS: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):
-    """A[owned, others], or A[others, owned] transposed, less the identity if IDENTITY: (R, K)."""
-    owned_R = start + _order(R, TRANSPOSED and matrix is None)
-    other_K = k + _order(K, not TRANSPOSED and matrix is None)
-    if TRANSPOSED:
-        rows, columns = other_K, owned_R
-    else:
-        rows, columns = owned_R, other_K
+    """A[rows, columns], the columns as `draw` has them from `first`."""
+    key, means, std, head, m = source
+    # As many columns as `draw` has words: the compiler leaves these where a load leaves them.
+    zero = tl.zeros((ROWS, COLUMNS // 32 if SIGNS else 1), tl.int32)
     inside = tl.minimum(rows, m - 1)  # those below are of no document
-    if matrix is None:
-        less = std * tl.load(means + inside)
-        if TRANSPOSED:
-            a = draw(key, head, rows, start, std, less, K, R, EDGE, CAUSAL, IDENTITY, SINK)
-        else:
-            a = draw(key, head, rows, k, std, less, R, K, EDGE, CAUSAL, IDENTITY, SINK)
+    less = std * tl.load(means + inside[:, None] + zero)
+    return draw(key, head, rows, first, std, less, ROWS, COLUMNS, EDGE, SIGNS, not TRANSPOSED)
+
+
+@triton.jit
+def _loaded(source, rows, columns, row, column, EDGE: tl.constexpr, KIND: tl.constexpr):
+    """A[rows, columns], which begin with `row` and `column`. A packed matrix has the tiles of its
+    lower triangle one after another (stored.py)."""
+    matrix, matrix_l, head, m = source
+    CAUSAL, _, PACKED, TRANSPOSED = KIND
+    if PACKED:
+        block = row // R
+        tile = block.to(tl.int64) * (block + 1) // 2 + column // R
+        at = matrix + tile * (R * R) + (rows - block * R)[:, None] * R
+        a = tl.load(at + (columns - column // R * R)[None, :])
     else:
-        at = matrix + inside.to(tl.int64)[:, None] * matrix_l + columns[None, :]
-        if EDGE or (TRANSPOSED and not CAUSAL):
-            a = tl.load(at, mask=(columns < m)[None, :], other=0.0)
-        else:
+        at = matrix + tl.minimum(rows, m - 1).to(tl.int64)[:, None] * matrix_l + columns[None, :]
+        if EDGE is None and (CAUSAL or not TRANSPOSED):
             a = tl.load(at)
-        a = at_the_edge(a, rows[:, None], columns[None, :], head, EDGE, CAUSAL, IDENTITY, False)
-    return tl.trans(a) if TRANSPOSED else a
+        else:
+            a = tl.load(at, mask=(columns < m)[None, :], other=0.0)
+        if EDGE is not None:
+            a = at_the_edge(a, rows[:, None], columns[None, :], head, EDGE)
+    return a
+
+
+@triton.jit
+def _tile(source, start, k, K: tl.constexpr, EDGE: tl.constexpr, KIND: tl.constexpr):
+    """A[owned, others], or A[others, owned] transposed, less the identity if it is apart: (R, K).
+    EDGE: what `at_the_edge` takes; None inside."""
+    matrix, matrix_l, key, means, std, head, m = source
+    _, SIGNS, _, TRANSPOSED = KIND
+    NORMALS: tl.constexpr = matrix is None and not SIGNS
+    owned_R = start + order(R, NORMALS and TRANSPOSED)
+    other_K = k + order(K, NORMALS and not TRANSPOSED)
+    drawn = (key, means, std, head, m)
+    loaded = (matrix, matrix_l, head, m)
+    if TRANSPOSED:
+        if matrix is None:
+            a = _drawn(drawn, other_K, start, K, R, EDGE, SIGNS, TRANSPOSED)
+        else:
+            a = _loaded(loaded, other_K, owned_R, k, start, EDGE, KIND)
+        a = tl.trans(a)
+    elif matrix is None:
+        a = _drawn(drawn, owned_R, k, R, K, EDGE, SIGNS, TRANSPOSED)
+    else:
+        a = _loaded(loaded, owned_R, other_K, start, k, EDGE, KIND)
+    return a
 
 
 @triton.jit
@@ -108,13 +121,18 @@ def mix(
     CAUSAL: tl.constexpr,
     IDENTITY: tl.constexpr,
     SINK: tl.constexpr,
+    SIGNS: tl.constexpr,
+    PACKED: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):
     """out = A v or A^T v. `matrix` (N, M, M), or `key`, `means` and `stds`, say what A is; `table`
     which documents there are (None: whole rows). IDENTITY: A is less it, and v is added."""
-    n = tl.program_id(0)
-    DRAWN: tl.constexpr = matrix is None and not TRANSPOSED
-    STEP: tl.constexpr = 128 if DRAWN else K
+    n = tl.program_id(1)
+    NORMALS: tl.constexpr = matrix is None and not SIGNS
+    AHEAD: tl.constexpr = NORMALS and not TRANSPOSED  # others come in groups of 128
+    STEP: tl.constexpr = 128 if AHEAD else K
+    KIND: tl.constexpr = (CAUSAL, SIGNS, PACKED, TRANSPOSED)
+    EDGE: tl.constexpr = (CAUSAL, IDENTITY, SINK)
     head, std = n, 1.0
     if matrix is None:
         head = n + tl.load(key + 2).to(tl.int32)
@@ -122,6 +140,7 @@ def mix(
         means += n.to(tl.int64) * m
     else:
         matrix += n.to(tl.int64) * matrix_n
+    source = (matrix, matrix_l, key, means, std, head, m)
     if table is None:
         groups = tl.cdiv(batch, GROUP) * tl.cdiv(length, R)
     else:
@@ -129,7 +148,7 @@ def mix(
     width_C = tl.arange(0, GROUP * PADDED) % PADDED
     # Registers are short: what one group needs is not kept for the next.
     for group in tl.range(
-        tl.program_id(1), groups, tl.num_programs(1), num_stages=1, disable_licm=True
+        tl.program_id(0), groups, tl.num_programs(0), num_stages=1, disable_licm=True
     ):
         block, row_C, first_C, size_C = group_of_documents(
             table, group, batch, length, PADDED, GROUP
@@ -139,11 +158,11 @@ def mix(
         start = block * R
         if start < longest:
             v_C = row_C.to(tl.int64) * v_b + first_C.to(tl.int64) * v_l + n * v_n + width_C
-            others_KC = _order(K, DRAWN)[:, None] * v_l + v_C[None, :]
+            others_KC = order(K, AHEAD)[:, None] * v_l + v_C[None, :]
             low, high, first0, last0, first1, last1 = walk(
                 block, shortest, longest, head, STEP, CAUSAL, SINK, TRANSPOSED
             )
-            owned_R = start + _order(R, TRANSPOSED and matrix is None)
+            owned_R = start + order(R, NORMALS and TRANSPOSED)
             acc = tl.zeros(
                 (R, GROUP * PADDED),
                 tl.float64 if v.dtype.element_ty == tl.float64 else tl.float32,
@@ -153,24 +172,8 @@ def mix(
                 ours = (owned_R[:, None] < size_C[None, :]) & (width_C < WIDTH)[None, :]
                 acc += tl.load(v + owned_RC, mask=ours, other=0.0).to(acc.dtype)
             for step in tl.range(low, high, K, num_stages=STAGES):
-                k = _position(step, DRAWN)
-                a = _tile(
-                    matrix,
-                    matrix_l,
-                    key,
-                    means,
-                    std,
-                    head,
-                    m,
-                    start,
-                    k,
-                    K,
-                    False,
-                    CAUSAL,
-                    IDENTITY,
-                    SINK,
-                    TRANSPOSED,
-                )
+                k = position(step, AHEAD)
+                a = _tile(source, start, k, K, None, KIND)
                 at = v + k.to(tl.int64) * v_l + others_KC
                 if WIDTH == PADDED:
                     values = tl.load(at)
@@ -181,25 +184,9 @@ def mix(
             edges1 = tl.cdiv(tl.maximum(last1 - first1, 0), STEP) * (STEP // K)
             for edge in tl.range(0, edges0 + edges1, num_stages=1, disable_licm=True):
                 step = tl.where(edge < edges0, first0 + edge * K, first1 + (edge - edges0) * K)
-                k = _position(step, DRAWN)
-                a = _tile(
-                    matrix,
-                    matrix_l,
-                    key,
-                    means,
-                    std,
-                    head,
-                    m,
-                    start,
-                    k,
-                    K,
-                    True,
-                    CAUSAL,
-                    IDENTITY,
-                    SINK,
-                    TRANSPOSED,
-                )
-                there = (k + _order(K, DRAWN))[:, None] < size_C[None, :]
+                k = position(step, AHEAD)
+                a = _tile(source, start, k, K, EDGE, KIND)
+                there = (k + order(K, AHEAD))[:, None] < size_C[None, :]
                 at = v + k.to(tl.int64) * v_l + others_KC
                 values = tl.load(at, mask=there & (width_C < WIDTH)[None, :], other=0.0)
                 acc = _multiply(a, values, acc)
@@ -209,5 +196,5 @@ def mix(
             )
             ours = (owned_R[:, None] < size_C[None, :]) & (width_C < WIDTH)[None, :]
             token_RC = (row_C.to(tl.int64) * length + first_C)[None, :] + owned_R[:, None]
-            at = out + (token_RC * tl.num_programs(0) + n) * WIDTH + width_C[None, :]
+            at = out + (token_RC * tl.num_programs(1) + n) * WIDTH + width_C[None, :]
             tl.store(at, acc.to(out.dtype.element_ty), mask=ours)

@@ -6,7 +6,7 @@ Shapes: C columns (documents times padded width), R owned positions.
 import triton
 import triton.language as tl
 
-from mixit_titan.kernels.documents import BLOCK
+from mixit_titan.kernels.forms import BLOCK
 
 R = tl.constexpr(BLOCK)
 

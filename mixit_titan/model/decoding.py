@@ -9,10 +9,11 @@ from torchtitan.models.common.attention import GQAttention
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.kernels.generated import Rows
-from mixit_titan.kernels.stored import identity_apart
+from mixit_titan.kernels.matrices import MixingMatrices
+from mixit_titan.kernels.stored import identity_apart, stored_rows
 from mixit_titan.model.limits import too_long
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding, RandomMixing
+from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding
 
 
 class Decoder:
@@ -89,17 +90,17 @@ def _append(past_BLNH: torch.Tensor | None, new_BTNH: torch.Tensor) -> torch.Ten
     return new_BTNH if past_BLNH is None else torch.cat([past_BLNH, new_BTNH], dim=1)
 
 
-def mix_last(mixing: RandomMixing, v_BLNH: torch.Tensor, count: int) -> torch.Tensor:
+def mix_last(mixing: MixingMatrices, v_BLNH: torch.Tensor, count: int) -> torch.Tensor:
     """The last `count` rows of A v, (B, count, N H): what a full product ends with."""
-    spec, state, end = mixing.config.spec, mixing.state(), v_BLNH.shape[1]
+    spec, state, end = mixing.spec, mixing.state(), v_BLNH.shape[1]
     first = end - count
-    if mixing.config.form == "generated":
+    if mixing.form == "generated":
         means, stds = (state[name].view(torch.float32) for name in ("means", "stds"))
-        rows = Rows(state["key"], means, stds, spec.causal, spec.identity, spec.sink_head)
+        flags = (spec.causal, spec.identity, spec.sink_head, spec.noise == "sign")
+        rows = Rows(state["key"], means, stds, *flags)
         a_NTL, add_v = rows.draw(first, end, end), spec.identity
     else:
-        # Right of the diagonal a stored matrix may hold its transpose.
-        a_NTL = state["matrix"][:, first:end, :end].tril(first)
+        a_NTL = stored_rows(state["matrix"], first, end)
         add_v = identity_apart(spec, a_NTL.dtype)
     out_BTNH = torch.einsum("nij,bjnh->binh", a_NTL.to(v_BLNH.dtype), v_BLNH)
     return (out_BTNH + v_BLNH[:, first:] if add_v else out_BTNH).flatten(2)

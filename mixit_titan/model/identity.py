@@ -4,17 +4,14 @@ A mixing matrix is not saved. Its seed and recipe are, with a fingerprint of int
 that a change of the generator is noticed too.
 """
 
-import hashlib
 from dataclasses import asdict
 from typing import Any
 
-import torch
-
-from mixit_titan.kernels.mixing import MatrixSpec, draw_words
+from mixit_titan.kernels.fingerprint import fingerprint
 from mixit_titan.model.llama import MixitLlama
 
 _NOT_STRUCTURE = {"init_std", "embedding_std"}  # they say how a run began, not what the model is
-_LATER = {"rope_factor": 1.0}
+_LATER = {"model.rope_factor": 1.0, "model.mixing.noise": "gaussian"}
 """Fields that the first checkpoints did not have, and what they were then: left out where they
 still are."""
 
@@ -26,28 +23,19 @@ def identity(config: MixitLlama.Config) -> dict[str, Any]:
         "frozen": list(config.variant.frozen),
         "debug.seed": config.init_seed,
     }
-    shape = {
-        key: value
-        for key, value in asdict(config.shape).items()
-        if key not in _NOT_STRUCTURE and (key, value) not in _LATER.items()
-    }
-    described |= {f"model.{key}": value for key, value in shape.items()}
+    shape = asdict(config.shape).items()
+    described |= {f"model.{key}": value for key, value in shape if key not in _NOT_STRUCTURE}
     described |= {f"model.mixing.{key}": value for key, value in asdict(config.recipe).items()}
+    for key, value in _LATER.items():
+        if described[key] == value:
+            del described[key]
     if config.variant.mixer == "mixing":
         inner = config.layers[0].attention.inner_attention
         described["model.mixing.seed"] = config.mixing_seed
-        described["fingerprint"] = fingerprint(inner.spec, len(config.layers), inner.n_heads)
+        described["fingerprint"] = fingerprint(
+            inner.spec, {0, len(config.layers) - 1}, inner.n_heads - 1
+        )
     return described
-
-
-def fingerprint(spec: MatrixSpec, layers: int, heads: int) -> str:
-    """A hash of the generator's integers behind the first and last rows of the matrices."""
-    digest = hashlib.sha256()
-    rows = torch.tensor([0, spec.length - 1])
-    for layer in {0, layers - 1}:
-        for word in draw_words(spec.seed, layer, heads - 1, rows, spec.length):
-            digest.update(word.numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def differences(saved: dict[str, Any], ours: dict[str, Any], *, ignore: set[str]) -> list[str]:
@@ -62,5 +50,5 @@ def differences(saved: dict[str, Any], ours: dict[str, Any], *, ignore: set[str]
 
 
 def _said(described: dict[str, Any], key: str) -> str:
-    value, name = described.get(key), described.get(f"{key}.name")
+    value, name = described.get(key, _LATER.get(key)), described.get(f"{key}.name")
     return repr(value) if name is None else f"{name!r} ({value})"

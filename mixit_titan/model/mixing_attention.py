@@ -21,8 +21,8 @@ from torchtitan.protocols.module import Module
 from torchtitan.tools.logging import logger
 
 from mixit_titan.device import has_gpu
-from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
 from mixit_titan.kernels.forms import Form
+from mixit_titan.kernels.matrices import MixingMatrices
 from mixit_titan.kernels.mixing import MatrixSpec, draw_rows
 from mixit_titan.kernels.stored import identity_apart
 
@@ -62,8 +62,9 @@ class PositionedEmbedding(Embedding):
         return super().forward(input) + looked_up * ours.unsqueeze(-1)
 
 
-class RandomMixing(Module):
-    """out_i = sum over the visible j of A_ij v_j, with the fixed random A of one layer."""
+class InnerMixing(MixingMatrices, Module):
+    """The matrices of one layer, made and placed as torchtitan does: on the meta device, split over
+    ranks, then drawn."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(Module.Config):
@@ -75,29 +76,8 @@ class RandomMixing(Module):
         """What A is kept in: the dtype of the values that it multiplies."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.dtype = TORCH_DTYPE_MAP[config.dtype]
-        self._take_heads(range(config.n_heads))
-
-    def _take_heads(self, heads: range) -> None:
-        """Make room for the matrices of these heads."""
-        self.heads = heads
-        n, m = len(heads), self.config.spec.length
-        if self.config.form == "sharded":
-            # A parameter in the eyes of FSDP2 only, and one that it can cut into rows.
-            matrix = torch.empty(n * m, m, dtype=self.dtype)
-            self.matrix = nn.Parameter(matrix, requires_grad=False)
-        elif self.config.form == "stored":
-            matrix = torch.empty(n, m, m, dtype=self.dtype)  # replaced by what the device needs
-            self.register_buffer("matrix", matrix, persistent=False)
-        else:
-            for name, shape, dtype in (
-                ("key", (3,), torch.int64),
-                ("means", (n, m), torch.int32),
-                ("stds", (n,), torch.int32),
-            ):
-                self.register_buffer(name, torch.empty(shape, dtype=dtype), persistent=False)
+        heads, dtype = range(config.n_heads), TORCH_DTYPE_MAP[config.dtype]
+        super().__init__(config.spec, config.layer, heads, config.form, dtype)
 
     def _distribute_states(self, parallel_dims: ParallelDims) -> None:
         """Tensor parallelism: a rank draws the matrices of its own heads."""
@@ -105,42 +85,33 @@ class RandomMixing(Module):
         if mesh is not None:
             share = len(self.heads) // mesh.size()
             with torch.device("meta"):
-                self._take_heads(
-                    range(self.config.n_heads)[share * mesh.get_local_rank() :][:share]
-                )
+                self.take_heads(self.heads[share * mesh.get_local_rank() :][:share])
 
     def _init_self_buffers(self, *, buffer_device: torch.device | None = None) -> None:
-        cfg = self.config
-        _log_form(cfg.form)
-        if cfg.form == "sharded":
-            return
-        device = buffer_device or next(self.buffers()).device
-        state = mixing_state(
-            cfg.form, cfg.spec, cfg.layer, self.heads, dtype=self.dtype, device=device
-        )
-        for name, tensor in state.items():
-            setattr(self, name, tensor)
+        _log_form(self.form)
+        if self.form != "sharded":
+            self.draw(buffer_device or next(self.buffers()).device)
 
     def _init_self_parameters(self) -> None:
-        if self.config.form == "sharded":
+        if self.form == "sharded":
             self._draw_shard()
 
     @torch.no_grad()
     def _draw_shard(self) -> None:
         """Fill the rows of the matrices that are on this rank."""
-        cfg, m = self.config, self.config.spec.length
+        spec, m = self.spec, self.spec.length
         local, first = self.matrix, 0
         if isinstance(self.matrix, DTensor):
             local = self.matrix.to_local()
             _, (first, _) = compute_local_shape_and_global_offset(
                 self.matrix.shape, self.matrix.device_mesh, self.matrix.placements
             )
-        apart = identity_apart(cfg.spec, self.dtype)
+        apart = identity_apart(spec, self.dtype)
         for n, head in enumerate(self.heads):
             top, bottom = max(first, n * m), min(first + len(local), (n + 1) * m)
             for row in range(top, bottom, _ROWS):
                 rows = torch.arange(row, min(row + _ROWS, bottom), device=local.device)
-                drawn = draw_rows(cfg.spec, cfg.layer, [head], rows - n * m, m, less_identity=apart)
+                drawn = draw_rows(spec, self.layer, [head], rows - n * m, m, less_identity=apart)
                 local[rows - first] = drawn[0].to(local.dtype)
 
     def _save_to_state_dict(self, *args: Any) -> None:
@@ -148,19 +119,6 @@ class RandomMixing(Module):
 
     def _load_from_state_dict(self, *args: Any) -> None:
         """And nothing is loaded."""
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """What `causal_mix` takes."""
-        if self.config.form == "generated":
-            return {"key": self.key, "means": self.means, "stds": self.stds}
-        m = self.config.spec.length
-        return {"matrix": self.matrix if self.matrix.ndim == 3 else self.matrix.view(-1, m, m)}
-
-    def forward(
-        self, v_BLNH: torch.Tensor, *, documents: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        cfg = self.config
-        return causal_mix(v_BLNH, cfg.form, cfg.spec, self.state(), documents)
 
 
 class MixingAttention(BaseAttention):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mixit_titan.errors import ConfigError, unknown
-from mixit_titan.kernels.mixing import MatrixSpec
+from mixit_titan.kernels.mixing import MatrixSpec, Noise
 from mixit_titan.model.shapes import Shape
 
 
@@ -20,6 +20,9 @@ class Recipe:
     """Standard deviation of W. `width`: 1/sqrt(n m), n the width and m the length. `heads`: drawn
     once per head, uniform between 1/sqrt(m head_width) and 1/sqrt(m). `length`: 1/sqrt(m). Or a
     number."""
+    noise: Noise = "gaussian"
+    """Of W: `gaussian`, or `sign`, which is +std or -std by one random bit each, and so cheaper to
+    draw on a GPU."""
     identity: bool = True
     """Add the identity to the centred noise."""
     sink_head: bool = False
@@ -92,6 +95,7 @@ class Recipe:
             identity=self.identity and self.depth_alpha == 0,
             sink_head=self.sink_head,
             causal=self.causal,
+            noise=self.noise,
         )
 
 

@@ -2,14 +2,16 @@
 
 from typing import Literal
 
-from mixit_titan.kernels.forms import Form
+from mixit_titan.kernels.forms import BLOCK, Form, packed_bytes
 from mixit_titan.model.shapes import Shape
 
 Storage = Literal["auto", Form]
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
-# All matrices of a model on one rank. Above it, memory is worth more than the time to draw.
-_STORED_LIMIT = 4 * 2**30
+STORED_SHARE = 0.5
+"""Of the memory that a run leaves free on a rank, how much its matrices may take. The other half is
+for what an estimate cannot know: fragments, and buffers of libraries."""
+_ROOM = 4 * 2**30
 
 
 def choose_form(
@@ -18,10 +20,22 @@ def choose_form(
     dtype: str,
     *,
     tensor_parallel: int = 1,
+    stages: int = 1,
+    room: int | None = None,
 ) -> Form:
-    """`auto`: stored where the matrices fit, else generated."""
+    """`auto`: stored where the matrices fit, else generated. `room`: bytes that all matrices of a
+    rank may take, `room_for_matrices` of what a run leaves; None: 4 GiB, where nobody knows."""
     if storage != "auto":
         return storage
-    elements = shape.layers * shape.heads // tensor_parallel * shape.seq_len**2
-    too_large = elements * DTYPE_BYTES[dtype] > _STORED_LIMIT
-    return "generated" if too_large else "stored"
+    matrices = -(-shape.layers // stages) * shape.heads // tensor_parallel
+    size = DTYPE_BYTES[dtype]
+    if room is None:  # on a CPU, which keeps the square and a strip of columns more
+        taken = matrices * shape.seq_len * (shape.seq_len + BLOCK) * size
+    else:
+        taken = matrices * packed_bytes(shape.seq_len, size)
+    return "generated" if taken > (_ROOM if room is None else room) else "stored"
+
+
+def room_for_matrices(free: int) -> int:
+    """`free`: bytes of a rank's memory that weights, gradients, moments and activations leave."""
+    return max(0, int(STORED_SHARE * free))

@@ -3,14 +3,16 @@
 A process of its own, because Triton decides when it is imported: TRITON_INTERPRET=1 python THIS.
 """
 
+import itertools
 import json
 from dataclasses import dataclass
+from unittest import mock
 
 import torch
 import triton
 import triton.language as tl
 
-from mixit_titan.kernels import triton_noise
+from mixit_titan.kernels import stored, triton_noise
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
 from mixit_titan.kernels.documents import document_table
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix, row_means
@@ -31,6 +33,7 @@ class Case:
     sink_head: bool = False
     causal: bool = True
     identity: bool = True
+    noise: str = "gaussian"
     dtype: torch.dtype = torch.float32
     strided: bool = False
 
@@ -59,6 +62,14 @@ CASES = {
         documents=((150, 40), (190,)), sink_head=True, dtype=BF16, strided=True
     ),
     "bfloat16, not causal": Case(documents=((150, 40), (190,)), causal=False, dtype=BF16),
+    "signs, documents": Case(documents=((37, 210, 13), (260,)), noise="sign"),
+    "signs, sink": Case(documents=((150, 20), (1, 169)), sink_head=True, noise="sign"),
+    "signs, not causal, sink": Case(causal=False, sink_head=True, batch=1, noise="sign"),
+    "signs, without identity": Case(length=70, first_head=3, identity=False, noise="sign"),
+    "signs, bfloat16": Case(documents=((150, 140), (290,)), dtype=BF16, noise="sign"),
+    "signs, bfloat16, not causal": Case(
+        length=290, batch=1, causal=False, dtype=BF16, noise="sign"
+    ),
     "float64": Case(length=70, dtype=torch.float64),
 }
 
@@ -72,6 +83,7 @@ def matrix_spec(case: Case) -> MatrixSpec:
         identity=case.identity,
         sink_head=case.sink_head,
         causal=case.causal,
+        noise=case.noise,
     )
 
 
@@ -85,8 +97,9 @@ def tensors(case: Case, batch: int, length: int) -> tuple[torch.Tensor, torch.Te
     return v, torch.randn(batch, 2, length, case.width).to(case.dtype).transpose(1, 2)
 
 
-def errors(case: Case, form: str) -> list[float]:
-    """Relative errors of the product and of its gradient, against float64 by documents."""
+def errors(case: Case, form: str, *, packed: bool = True) -> list[float]:
+    """Relative errors of the product and of its gradient, against float64 by documents. Without
+    `packed` a stored matrix is as on a CPU, from which it may have been moved."""
     rows = case.documents or ((case.length,),) * case.batch
     v, grad = tensors(case, len(rows), sum(rows[0]))
     spec, heads = matrix_spec(case), range(case.first_head, case.first_head + 2)
@@ -104,7 +117,8 @@ def errors(case: Case, form: str) -> list[float]:
     if case.documents:
         positions = [torch.cat([torch.arange(size) for size in sizes]) for sizes in rows]
         documents = document_table(torch.stack(positions))
-    state = mixing_state(form, spec, 1, heads, dtype=case.dtype, device=CPU)
+    with mock.patch.object(stored, "by_triton", lambda _: packed):
+        state = mixing_state(form, spec, 1, heads, dtype=case.dtype, device=CPU)
     v.requires_grad_()
     out = causal_mix(v, form, spec, state, documents)
     (ours,) = torch.autograd.grad(out, v, grad)
@@ -131,12 +145,12 @@ def gradients_are_those_of_the_sums() -> list[float]:
 
 
 def row_mean_differences() -> list[float]:
-    """From those of torch, causal and not."""
+    """From those of torch, causal and not, of normals and of signs."""
     found = []
-    for causal in (True, False):
-        spec = matrix_spec(Case(causal=causal))
+    for causal, noise in itertools.product((True, False), ("gaussian", "sign")):
+        spec = matrix_spec(Case(causal=causal, noise=noise))
         key = torch.tensor([spec.seed, 1, 3])
-        ours = triton_noise.row_means(key, 2, spec.length, causal)
+        ours = triton_noise.row_means(key, 2, spec.length, causal, noise == "sign")
         found.append(float((ours - row_means(spec, 1, range(3, 5), CPU)).abs().max()))
     return found
 
@@ -175,5 +189,7 @@ if __name__ == "__main__":
         for name, case in CASES.items()
         for form in ("stored", "generated")
     }
+    for name in ("documents", "bfloat16, sink and documents"):
+        found[f"moved: {name}"] = errors(CASES[name], "stored", packed=False)
     found |= {"generator": generator_differences(), "row means": row_mean_differences()}
     print(json.dumps(found | {"gradcheck": gradients_are_those_of_the_sums()}))

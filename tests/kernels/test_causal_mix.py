@@ -10,6 +10,7 @@ import torch
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
 from mixit_titan.kernels.documents import document_table
 from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
+from mixit_titan.kernels.stored import stored_rows
 from mixit_titan.kernels.triangle import compiled_mix
 
 FORMS = ["stored", "sharded", "generated"]
@@ -19,14 +20,16 @@ CPU = torch.device("cpu")
 def matrix_spec(
     length: int = 200, *, causal: bool = True, recipe: str = "paper", identity: bool = True
 ) -> MatrixSpec:
+    """`signs` is the official recipe with another noise."""
     return MatrixSpec(
         seed=(3 << 32) + 1,
         length=length,
         std_low=0.1,
-        std_high=0.3 if recipe == "official" else 0.1,
+        std_high=0.1 if recipe == "paper" else 0.3,
         identity=identity,
-        sink_head=recipe == "official",
+        sink_head=recipe != "paper",
         causal=causal,
+        noise="sign" if recipe == "signs" else "gaussian",
     )
 
 
@@ -62,7 +65,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("recipe", ["paper", "official"])
+@pytest.mark.parametrize("recipe", ["paper", "official", "signs"])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_agree_with_the_sums(
@@ -169,7 +172,7 @@ def test_the_product_passes_the_checks_of_torch_library(form: str) -> None:
     kept = state(form, spec)
     if form == "generated":
         op = torch.ops.mixit_titan.generated_mix.default
-        rest = (kept["key"], kept["means"], kept["stds"], None, True, True, False, False)
+        rest = (kept["key"], kept["means"], kept["stds"], None, True, True, False, True, False)
     else:
         op = torch.ops.mixit_titan.stored_mix.default
         rest = (kept["matrix"], None, True, form == "stored", False, False)
@@ -178,6 +181,29 @@ def test_the_product_passes_the_checks_of_torch_library(form: str) -> None:
         v = v.detach()
     outcomes = torch.library.opcheck(op, (v, *rest))
     assert len(outcomes) > 1 and set(outcomes.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("length", [1, 128, 130, 300])
+def test_a_packed_matrix_has_the_tiles_of_the_triangle(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: what is padded is 0, and any rows can be read from it."""
+    monkeypatch.setattr("mixit_titan.kernels.stored.by_triton", lambda _: True)
+    spec = matrix_spec(length, recipe="official")
+    packed = state("stored", spec)["matrix"]
+    blocks = -(-length // 128)
+    a = np.zeros((3, blocks * 128, blocks * 128))
+    a[:, :length, :length] = mixing_matrix(spec, 2, range(3)).numpy()
+    places = [(p, q) for p in range(blocks) for q in range(p + 1)]
+    assert packed.shape == (3, len(places), 128, 128)
+    for tile, (p, q) in enumerate(places):
+        expected = a[:, 128 * p : 128 * (p + 1), 128 * q : 128 * (q + 1)]
+        assert np.abs(packed[:, tile].numpy() - expected).max() < 1e-6
+    monkeypatch.undo()
+    for kept in (packed, state("stored", spec)["matrix"]):
+        for first, last in ((0, length), (length - 1, length), (length // 2, length)):
+            rows = stored_rows(kept, first, last).numpy()
+            assert np.abs(rows - a[:, first:last, :last]).max() < 1e-6
 
 
 def test_rows_of_a_noncausal_matrix_sum_to_one_over_the_whole_row() -> None:

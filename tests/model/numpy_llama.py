@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .numpy_philox import head_uniform, mixing_noise
+from .numpy_philox import head_uniform, mixing_noise, mixing_signs
 
 Weights = dict[str, np.ndarray]
 
@@ -33,6 +33,8 @@ class Recipe:
     std: str
     """Standard deviation of W, n the width, m the model's length, h the head width. "width":
     1/sqrt(n m). "length": 1/sqrt(m). "heads": one per head, between 1/sqrt(m h) and 1/sqrt(m)."""
+    signs: bool = False
+    """W is of signs; else of normals."""
     identity: bool = True
     """A = I + W - mean(W); else W - mean(W)."""
     sink_head: bool = False
@@ -55,6 +57,7 @@ RECIPES = {
     # What the authors' scripts/train.sh sets: depth_alpha 1, c +1. With 2 layers r = (4 / 2)^1.
     "depth_alpha": Recipe(std="length", identity=False, branch=2.0, leaky_c=1.0, **OFFICIAL),
     "not_causal": Recipe(std="width", causal=False),
+    "signs": Recipe(std="heads", signs=True, residual=0.5, leaky_c=-1.0, **OFFICIAL),
 }
 
 
@@ -217,7 +220,7 @@ def mixing_matrix(
         "heads": [1 / np.sqrt(m * head_width), 1 / np.sqrt(m)],
     }[recipe.std]
     std = low + head_uniform(seed, layer, head) * (high - low)
-    noise_MM = mixing_noise(seed, layer, head, m)
+    noise_MM = (mixing_signs if recipe.signs else mixing_noise)(seed, layer, head, m)
     a_MM = np.eye(m) if recipe.identity else np.zeros((m, m))
     for i in range(m):
         seen = noise_MM[i, : i + 1 if recipe.causal else m]

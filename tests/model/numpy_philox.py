@@ -69,6 +69,16 @@ def mixing_noise(seed: int, layer: int, head: int, length: int) -> np.ndarray:
     return normals[column // 32 % 4, row, call]
 
 
+def mixing_signs(seed: int, layer: int, head: int, length: int) -> np.ndarray:
+    """W of signs: one call for 128 columns of a row, of which its first word has the first 32, from
+    the lowest bit on. A bit that is set is a minus."""
+    signs = np.empty((length, length))
+    for column in range(length):
+        word = philox(seed, column // 128, np.arange(length), head, layer)[column % 128 // 32]
+        signs[:, column] = np.where(word & np.uint64(1 << column % 32), -1, 1)
+    return signs
+
+
 def head_uniform(seed: int, layer: int, head: int) -> float:
     """u of the standard deviation that is drawn once per head: the highest bit of the layer's word
     keeps its counter apart from those of W."""

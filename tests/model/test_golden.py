@@ -96,7 +96,7 @@ def golden_model(golden: dict, config: dict) -> MixitLlama:
             theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
             inner = block.attention.inner_attention
             assert inner.matrix.shape[:2] == theirs.shape[:2]
-            inner.matrix = keep(theirs.clone(), inner.config.spec, torch.float32)
+            inner.matrix = keep(theirs.clone(), inner.spec, torch.float32)
     freeze(model, variant)
     return model
 

@@ -1,10 +1,16 @@
 import hashlib
+import math
 
 import numpy as np
+import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mixit_titan.kernels.philox import normals, philox
-from mixit_titan.model.initialization import draw_normal
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.initialization import _CHUNK, draw_normal
+from mixit_titan.model.shapes import find_flavor
+from mixit_titan.model.variants import find_variant
 
 from .conftest import build
 
@@ -44,3 +50,33 @@ def test_weights_do_not_depend_on_the_global_generator_or_the_order() -> None:
     assert torch.equal(
         mixing.layers["1"].feed_forward.w1.weight, first.layers["1"].feed_forward.w1.weight
     )
+
+
+class Launches(TorchDispatchMode):
+    """Counts operators: on a GPU each is a launch, or several."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, func: object, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_gpu_draws_8b_in_a_hundred_thousand_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second, at 5 microseconds each. In the chunks of a CPU it would be 5 million."""
+    device, shape = torch.device("cpu"), torch.Size((4 * 512,))
+    with Launches() as one:
+        draw_normal(0, "name", shape, device)
+    monkeypatch.setitem(_CHUNK, "cpu", 256)
+    with Launches() as two:
+        draw_normal(0, "name", shape, device)
+    each = two.count - one.count  # of a chunk more
+    assert each > 50
+    with torch.device("meta"):
+        model = llama_config(find_flavor("8b"), find_variant("standard"), on_gpu=True).build()
+    sizes = [param.numel() for param in model.parameters()]
+    assert sum(sizes) > 7e9
+    assert sum(each * math.ceil(size / 4 / _CHUNK["cuda"]) for size in sizes) < 150_000
+    assert sum(each * math.ceil(size / 4 / 2**16) for size in sizes) > 3e6

@@ -13,7 +13,7 @@ from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.parallelize import SelectiveRecomputation
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.shapes import FLAVORS
-from mixit_titan.model.storage import choose_form
+from mixit_titan.model.storage import choose_form, room_for_matrices
 from mixit_titan.model.variants import VARIANTS
 
 from .conftest import TINY
@@ -116,3 +116,8 @@ def test_auto_stores_what_fits() -> None:
     assert choose_form("auto", FLAVORS["8b"], "bfloat16") == "generated"
     assert choose_form("auto", FLAVORS["8b"], "bfloat16", tensor_parallel=4) == "stored"
     assert choose_form("sharded", FLAVORS["8b"], "bfloat16") == "sharded"
+    packed = 32 * 32 * 136 * 128**2 * 2
+    assert choose_form("auto", FLAVORS["8b"], "bfloat16", room=packed) == "stored"
+    assert choose_form("auto", FLAVORS["8b"], "bfloat16", room=packed - 1) == "generated"
+    assert choose_form("auto", FLAVORS["8b"], "float32", room=2 * packed - 1) == "generated"
+    assert room_for_matrices(10 * 2**30) == 5 * 2**30 and room_for_matrices(-1) == 0

@@ -32,6 +32,7 @@ OUR_RECIPES = {
     **RECIPES,
     "depth_alpha": dataclasses.replace(RECIPES["official"], depth_alpha=1.0, activation_c=1.0),
     "not_causal": dataclasses.replace(RECIPES["paper"], causal=False),
+    "signs": dataclasses.replace(RECIPES["official"], noise="sign"),
 }
 FROZEN = {  # the paper's table of variants, in the names of the weights
     "standard": (),
@@ -44,7 +45,7 @@ MODELS = [
     (variant, recipe)
     for variant in FROZEN
     for recipe in OUR_RECIPES
-    if variant == "mixit" or recipe != "not_causal"  # attention always is causal
+    if variant == "mixit" or recipe not in ("not_causal", "signs")  # of the matrices alone
 ]
 # Two query heads share a key head.
 SHAPE = Shape(width=16, layers=2, heads=4, kv_heads=2, hidden=24, vocab=11, seq_len=14, bias=True)

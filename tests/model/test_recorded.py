@@ -17,10 +17,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from mixit_titan.kernels.fingerprint import fingerprint
 from mixit_titan.kernels.mixing import mixing_matrix
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze, part_of
-from mixit_titan.model.identity import fingerprint
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.shapes import Shape
@@ -64,7 +64,7 @@ def matrices(recipe: str) -> Lines:
     drawn = [mixing_matrix(spec, layer, range(SHAPE.heads)) for layer in range(SHAPE.layers)]
     return {
         f"matrices {recipe}: numbers": summary(drawn),
-        f"matrices {recipe}: integers": fingerprint(spec, SHAPE.layers, SHAPE.heads),
+        f"matrices {recipe}: integers": fingerprint(spec, {0, SHAPE.layers - 1}, SHAPE.heads - 1),
     }
 
 

@@ -1,0 +1,19 @@
+"""What stands for mixing matrices where they are not saved: a hash of integers behind them."""
+
+import hashlib
+from collections.abc import Iterable
+
+import torch
+
+from mixit_titan.kernels.mixing import MatrixSpec, draw_words
+
+
+def fingerprint(spec: MatrixSpec, layers: Iterable[int], head: int) -> str:
+    """A hash of the generator's integers behind the first and last rows of a head's matrices: a
+    change of the generator changes it, as a change of the seed does."""
+    digest = hashlib.sha256()
+    rows = torch.tensor([0, spec.length - 1], device="cpu")
+    for layer in layers:
+        for word in draw_words(spec.noise, spec.seed, layer, head, rows, spec.length):
+            digest.update(word.numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,126 @@
+"""The random mixing alone, for any model: importing it imports no torchtitan.
+
+    mix = RandomMixing(heads=8, head_width=64, length=1024)
+    out = mix(v)  # (batch, tokens, heads, head width), in place of scaled_dot_product_attention
+
+Shapes: B batch, L length, N heads, H head width.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from typing import Literal, Self
+
+import torch
+
+from mixit_titan.errors import ConfigError
+from mixit_titan.kernels.fingerprint import fingerprint
+from mixit_titan.kernels.matrices import MixingMatrices
+from mixit_titan.model.recipes import Recipe, find_recipe
+from mixit_titan.model.shapes import Shape
+
+
+class RandomMixing(MixingMatrices):
+    """Mixes tokens by a matrix for each head that is drawn once and never learned: A v in place of
+    softmax(q k) v. It has no parameters, and needs an embedding of positions beside it.
+
+    `length` is the longest sequence. `recipe` is "paper", "official" or a `Recipe`, of which the
+    knobs of the matrix count (std, noise, identity, sink_head, causal). Give each layer of a model
+    its `layer`: with the same seed and layer, matrices are the same. `storage` is "stored", or
+    "generated" to draw A while it is multiplied, which needs a GPU to be fast. `dtype` is what a
+    stored A is kept in, and what the product is computed in: bfloat16 for a model under autocast.
+
+    A moves and casts with the model, where it is drawn again: also by `to_empty`, for a model that
+    was made on the meta device.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        head_width: int,
+        length: int,
+        *,
+        recipe: str | Recipe = "paper",
+        causal: bool | None = None,
+        seed: int = 0,
+        layer: int = 0,
+        storage: Literal["stored", "generated"] = "stored",
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        sizes = {"heads": heads, "head_width": head_width, "length": length, "layer": layer + 1}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ConfigError(f"RandomMixing: {name} is {size - (name == 'layer')}: too small")
+        if storage not in ("stored", "generated"):
+            raise ConfigError(
+                f"RandomMixing: storage is {storage!r}: it must be 'stored' or 'generated'"
+            )
+        recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
+        if causal is not None:
+            recipe = dataclasses.replace(recipe, causal=causal)
+        width = heads * head_width
+        shape = Shape(width=width, layers=1, heads=heads, hidden=1, vocab=1, seq_len=length)
+        spec = recipe.matrix_spec(seed, shape)
+        super().__init__(spec, layer, range(heads), storage, dtype or torch.get_default_dtype())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw A where the module is; nothing on the meta device."""
+        device = next(self.buffers()).device
+        if device.type != "meta":
+            self.draw(device)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
+        """What `to`, `to_empty`, `cuda`, `bfloat16` and their like go through. What is kept depends
+        on device and dtype (in bfloat16 A is kept without its identity), and what `to_empty` leaves
+        has no values: it is drawn again."""
+        before = list(self.buffers())
+        super()._apply(fn, recurse)
+        if any(old is not new for old, new in zip(before, self.buffers(), strict=True)):
+            if self.form == "stored":
+                self.dtype = self.matrix.dtype
+            self.reset_parameters()
+        return self
+
+    def get_extra_state(self) -> torch.Tensor:
+        """All that a state dict has of it: the seed, and a hash of everything that A depends on. A
+        tensor, because that is what checkpoint formats have in common."""
+        words = fingerprint(self.spec, [self.layer], self.heads[-1])
+        spec = dataclasses.asdict(self.spec)
+        if spec["noise"] == "gaussian":  # as it was before there was a choice
+            del spec["noise"]
+        described = f"{tuple(spec.values())} {self.layer} {len(self.heads)} {words}"
+        digest = hashlib.sha256(described.encode()).digest()
+        hashed = int.from_bytes(digest[:8], "little", signed=True)
+        return torch.tensor([self.spec.seed, hashed], device="cpu")
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Loads nothing; weights that were trained with another A are an error."""
+        (seed, hashed), (our_seed, ours) = state.tolist(), self.get_extra_state().tolist()
+        if seed != our_seed:
+            raise ConfigError(
+                f"these weights were trained with a mixing of seed {seed}, and here it is "
+                f"{our_seed}: make the RandomMixing of layer {self.layer} with seed={seed}"
+            )
+        if hashed != ours:
+            raise ConfigError(
+                "these weights were trained with another mixing matrix, of the same seed, than "
+                f"that of layer {self.layer} here: recipe, layer, heads, head_width or length "
+                "differ, or the version of mixit_titan"
+            )
+
+    def extra_repr(self) -> str:
+        return (
+            f"heads={len(self.heads)}, length={self.spec.length}, seed={self.spec.seed}, "
+            f"layer={self.layer}, causal={self.spec.causal}, storage={self.form!r}"
+        )
+
+    def forward(
+        self, v_BLNH: torch.Tensor, *, documents: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """A v. `documents` is what `kernels.documents.document_table` makes of the positions
+        of packed documents, once for all layers; None: one document per row."""
+        if self.form == "generated" or v_BLNH.dtype == self.matrix.dtype:
+            return super().forward(v_BLNH, documents=documents)
+        mixed = super().forward(v_BLNH.to(self.matrix.dtype), documents=documents)
+        return mixed.to(v_BLNH.dtype)
