@@ -1,12 +1,13 @@
 """What a run's settings must fulfil together, checked before any process group exists. What the
 model itself cannot do is in model/limits.py."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-from torchtitan.components.checkpointer import DATALOADER
+from torchtitan.components.checkpointer import DATALOADER, OPTIMIZER
 from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.distributed import ParallelDims
 from torchtitan.trainer import Trainer
@@ -17,8 +18,16 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
 from mixit_titan.model.variants import PARTS
-from mixit_titan.runtime.checkpoint import check_identity, latest_step
-from mixit_titan.runtime.checkpoint_files import newest_complete
+from mixit_titan.runtime.checkpoint import latest_step
+from mixit_titan.runtime.checkpoint_files import newest_to_resume
+from mixit_titan.runtime.checkpoint_identity import check_identity
+from mixit_titan.runtime.optimizer import kind
+
+SHARD_OVER_ALL = (
+    *("--parallelism.data_parallel_replicate_degree", "1"),
+    *("--parallelism.data_parallel_shard_degree", "-1"),
+)
+"""Overrides by which all ranks share one copy of the model, however many there are."""
 
 
 def check_numbers(sections: Sections) -> None:
@@ -29,6 +38,7 @@ def check_numbers(sections: Sections) -> None:
         "training.local_batch_size": training.local_batch_size,
         "training.gc_freq": training.gc_freq,
         "metrics.log_freq": sections.metrics.log_freq,
+        "loss.num_chunks": sections.loss.num_chunks,
         "validator.freq": validator.freq,
     }
     if training.global_batch_size != -1:
@@ -41,6 +51,9 @@ def check_numbers(sections: Sections) -> None:
     }
     if validator.rows != -1:
         at_least_one["validator.rows"] = validator.rows
+    for key, value in dataclasses.asdict(sections.watch).items():
+        if value is not None and not value > 0 and key != "enable":
+            raise ConfigError(f"watch.{key} is {value}: it must be above 0 seconds")
     for least, values in ((1, at_least_one), (0, at_least_zero)):
         for key, value in values.items():
             if value < least:
@@ -54,8 +67,10 @@ def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> 
     try:
         dims = ParallelDims.from_config(sections.parallelism, world_size)
     except (AssertionError, ValueError) as error:
+        said = f"[parallelism] does not fit {world_size} rank(s): {error}".rstrip(": ")
         raise ConfigError(
-            f"[parallelism] does not fit {world_size} rank(s): {error}".rstrip(": ")
+            f"{said}. Start as many ranks as its degrees multiply to, or change them, as by "
+            f"{' '.join(SHARD_OVER_ALL)}"
         ) from error
     ranks = dims.dp_replicate * dims.dp_shard
     batch = training.global_batch_size
@@ -150,17 +165,18 @@ def check_folder(run: Trainer.Config) -> None:
     except OSError:
         writable = False
     if not writable:
-        raise ConfigError(f"dump_folder = {run.dump_folder!r} is no folder that can be written to")
-    step = latest_step(run)
-    if step is None:
+        raise ConfigError(f"dump_folder = {run.dump_folder!r} is not a writable directory")
+    if not run.checkpoint.enable:
         return
     folder = Path(run.dump_folder) / run.checkpoint.folder
+    full, step = newest_to_resume(folder), latest_step(run)
+    if step is None:
+        return
     if run.checkpoint.load_step == -1 and step > run.training.steps:
         raise ConfigError(
             f"the run in {run.dump_folder} is at step {step} and training.steps is "
             f"{run.training.steps}: raise it, or choose another --dump_folder"
         )
-    full = newest_complete(folder)
     if full is None and step < run.training.steps:
         raise ConfigError(
             f"{folder} has weights in Hugging Face's format and no checkpoint to resume from: "
@@ -170,6 +186,9 @@ def check_folder(run: Trainer.Config) -> None:
     if full is not None:
         check_identity(
             f"{folder}/step-{full}",
-            identity(run.model_spec.model) | run.dataloader.identity(run.training.seq_len),
+            identity(run.model_spec.model)
+            | run.dataloader.identity(run.training.seq_len)
+            | kind(group.optimizer_name for group in run.optimizer.param_groups),
             rows=DATALOADER not in run.checkpoint.exclude_from_loading,
+            optimizer=OPTIMIZER not in run.checkpoint.exclude_from_loading,
         )

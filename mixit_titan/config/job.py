@@ -38,7 +38,7 @@ def training_job(
         read=partial(_last_validation, steps=steps),
         settings=settings or {},
         alone=alone,
-        mend=partial(_remove_without_validation, steps=steps),
+        mend=partial(_remove_last_without_validation, steps=steps),
         status=partial(_status, steps=steps),
     )
 
@@ -50,11 +50,11 @@ def _last_validation(folder: Path, *, steps: int) -> Result | None:
     return None
 
 
-def _remove_without_validation(folder: Path, *, steps: int) -> None:
+def _remove_last_without_validation(folder: Path, *, steps: int) -> None:
     """A run that was stopped after its last step and before its last validation has no more steps
-    to do, and would never validate."""
+    to do, and would never validate: it does the last ones again."""
     if (folder / "checkpoint" / f"step-{steps}").exists():
-        shutil.rmtree(folder)
+        shutil.rmtree(folder / "checkpoint" / f"step-{steps}")
 
 
 def _status(folder: Path, *, steps: int) -> str:

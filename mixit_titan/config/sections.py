@@ -1,7 +1,8 @@
 """The schema of a run's TOML file: one field of `Sections` for each of its sections.
 
-[model], [model.mixing], [data] and [fsdp] are this project's. [optimizer], [activation_checkpoint]
-and [loss] are short forms of torchtitan's. All other sections have torchtitan's own names and keys.
+[model], [model.mixing], [data], [fsdp], [quantize] and [watch] are this project's. [optimizer],
+[activation_checkpoint] and [loss] are short forms of torchtitan's. All other sections have
+torchtitan's own names and keys.
 """
 
 import sys
@@ -23,11 +24,13 @@ from mixit_titan.data.sources import STDLIB
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.build import AttentionBackend
 from mixit_titan.model.freezing import FrozenStorage
+from mixit_titan.model.llama import Float8Recipe
 from mixit_titan.model.parallelize import Recomputation
 from mixit_titan.model.storage import Storage
 from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer
 from mixit_titan.runtime.metrics import Metrics
 from mixit_titan.runtime.validation import HeldOutValidator
+from mixit_titan.runtime.watch import WatchConfig
 
 
 @dataclass(kw_only=True)
@@ -67,7 +70,8 @@ class MixingSection:
 class DataSection:
     path: str = STDLIB
     """A folder that `mixit-titan prepare` wrote; or a text file, a folder of them or `stdlib`,
-    which are tokenised once and kept."""
+    which are tokenized once and kept; or `synthetic`, random tokens of the model's vocabulary in
+    documents as long as those of the web, to measure and to rehearse with."""
     tokenizer: str | None = None
     """Default: the one that a prepared folder was made with; `bytes` for a text."""
     packing: Packing = "stream"
@@ -79,7 +83,8 @@ class DataSection:
 
 @dataclass(kw_only=True)
 class OptimizerSection:
-    name: Literal["AdamW", "Adam"] = "AdamW"
+    name: Literal["AdamW", "Adam", "Muon"] = "AdamW"
+    """`Muon` trains the matrices of the layers; AdamW, with the other keys, trains the rest."""
     lr: float = 5e-4
     betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
     eps: float = 1e-8
@@ -113,6 +118,16 @@ class FsdpSection:
 
 
 @dataclass(kw_only=True)
+class QuantizeSection:
+    recipe: Float8Recipe = "none"
+    """Not `none`: the linears of the layers compute in float8. It needs torchao, torch.compile and
+    a GPU of compute capability 8.9 or higher."""
+    emulate: bool = False
+    """Round as float8 does, and compute in float32 or bfloat16: to see what it does to a loss on
+    any machine, slowly."""
+
+
+@dataclass(kw_only=True)
 class Sections:
     """All sections of one file, filled."""
 
@@ -126,10 +141,12 @@ class Sections:
     compile: CompileConfig
     parallelism: ParallelismConfig
     fsdp: FsdpSection
+    quantize: QuantizeSection
     checkpoint: IdentifiedCheckpointer.Config
     validator: HeldOutValidator.Config
     metrics: Metrics.Config
     profiler: Profiler.Config
+    watch: WatchConfig
     comm: CommConfig
     debug: DebugConfig
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mixit_titan.kernels.forms import Form
+from mixit_titan.kernels.forms import Form, packed_bytes
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.storage import DTYPE_BYTES
 from mixit_titan.model.variants import VARIANTS, Variant
@@ -121,7 +121,7 @@ def count(
     forward += 2 * tied
     backward += 4 * tied - 2 * tied_frozen
     mixes = variant.mixer == "mixing"
-    products = shape.layers * m * shape.width
+    mixer_forward, mixer_backward = mixer_flops(shape, variant, m)
     rows = shape.layers * shape.heads * shape.seq_len if mixes else 0
     return Counts(
         trainable=sizes[True],
@@ -131,9 +131,15 @@ def count(
         mixing_elements=rows * shape.seq_len,
         mixing_form=form if mixes else None,
         mixing_rows=rows,
-        flops_forward=forward + (1 if mixes else 2) * products,
-        flops_backward=backward + (1 if mixes else 4) * products,
+        flops_forward=forward + mixer_forward,
+        flops_backward=backward + mixer_backward,
     )
+
+
+def mixer_flops(shape: Shape, variant: Variant, seq_len: int) -> tuple[int, int]:
+    """FLOPs per token of attention or mixing in all layers, forward and backward."""
+    products = shape.layers * seq_len * shape.width
+    return (products, products) if variant.mixer == "mixing" else (2 * products, 4 * products)
 
 
 def flops_per_token(shape: Shape, variant: Variant) -> int:
@@ -148,8 +154,8 @@ def speed_limit(shape: Shape, variant: Variant) -> float:
 
 def memory_per_rank(counts: Counts, *, ranks: int, dtype: str) -> Memory:
     """FSDP2 over `ranks`: trained weights, their gradients and the two moments of AdamW are sharded
-    in float32, frozen weights in `dtype`. A stored mixing matrix in `dtype` is whole on each rank,
-    as a GPU keeps it (a CPU keeps 128 columns more)."""
+    in float32, frozen weights in `dtype`. The stored mixing matrices in `dtype` are all on each
+    rank, packed as a GPU keeps them (a CPU keeps both halves and 128 columns more)."""
     share = -(-counts.trainable // ranks)
     return Memory(
         weights=4 * share + DTYPE_BYTES[dtype] * -(-counts.frozen // ranks),
@@ -162,8 +168,12 @@ def memory_per_rank(counts: Counts, *, ranks: int, dtype: str) -> Memory:
 def _mixing_bytes(counts: Counts, ranks: int, dtype: str) -> int:
     if counts.mixing_form == "generated":
         return 4 * counts.mixing_rows  # float32; a layer's key and deviations are a few bytes
-    whole = counts.mixing_elements * DTYPE_BYTES[dtype]
-    return -(-whole // ranks) if counts.mixing_form == "sharded" else whole
+    if counts.mixing_form == "sharded":
+        return -(-counts.mixing_elements * DTYPE_BYTES[dtype] // ranks)
+    if not counts.mixing_rows:
+        return 0
+    length = counts.mixing_elements // counts.mixing_rows
+    return counts.mixing_rows // length * packed_bytes(length, DTYPE_BYTES[dtype])
 
 
 def checkpoint_bytes(counts: Counts, dtype: str) -> int:

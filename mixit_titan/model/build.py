@@ -20,13 +20,14 @@ from torchtitan.tools import utils
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
 from mixit_titan.kernels.forms import Form
+from mixit_titan.kernels.gpu import check_width
 from mixit_titan.kernels.mixing import MatrixSpec
 from mixit_titan.model.attention import DocumentAttention, HalvesRoPE
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.hugging_face import HuggingFaceAdapter
 from mixit_titan.model.initialization import Normal
 from mixit_titan.model.llama import Block, MixitLlama, ScaledLinear, ShapedFeedForward
-from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding, RandomMixing
+from mixit_titan.model.mixing_attention import InnerMixing, MixingAttention, PositionedEmbedding
 from mixit_titan.model.parallelize import parallelize
 from mixit_titan.model.pipeline import pipeline
 from mixit_titan.model.recipes import Recipe
@@ -69,12 +70,15 @@ def llama_config(
     if mixes and shape.kv_heads not in (None, shape.heads):
         # Grouped keys and values save memory in attention; a mixing head has only its values.
         shape = dataclasses.replace(shape, kv_heads=None)
+    on_gpu = has_gpu() if on_gpu is None else on_gpu
     if mixes:
+        if on_gpu:
+            check_width(shape.head_dim)
         spec = recipe.matrix_spec(mixing_seed, shape)
         form = form or choose_form("auto", shape, dtype)
         mixers = [_mixing(shape, recipe, spec, n, form, dtype) for n in range(shape.layers)]
     else:
-        inner = attention_backend(attention, has_gpu() if on_gpu is None else on_gpu)
+        inner = attention_backend(attention, on_gpu)
         mixers = [_attention(shape, recipe, inner) for _ in range(shape.layers)]
     skip, branch = recipe.residual_scales(shape.layers)
     layers = [
@@ -192,7 +196,7 @@ def _mixing(
         n_heads=shape.heads,
         wv=_linear(shape, recipe, shape.width, shape.width),
         wo=_linear(shape, recipe, shape.width, shape.width),
-        inner_attention=RandomMixing.Config(
+        inner_attention=InnerMixing.Config(
             spec=spec, layer=layer, n_heads=shape.heads, form=form, dtype=dtype
         ),
     )

@@ -8,6 +8,7 @@ Shapes: B batch, L length, D width, F width of the MLP, V vocabulary.
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,11 +25,15 @@ from mixit_titan.model.attention import DocumentAttention, document_mask
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.initialization import name_parameters
 from mixit_titan.model.limits import too_long
-from mixit_titan.model.mixing_attention import PositionedEmbedding, RandomMixing
+from mixit_titan.model.mixing_attention import InnerMixing, PositionedEmbedding
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.sharding import set_mixing_sharding
 from mixit_titan.model.variants import Variant
+
+Float8Recipe = Literal["none", "rowwise", "rowwise_with_gw_hp"]
+"""torchtitan's: each row has a scale of its own; `gw_hp` keeps the gradients of weights in
+bfloat16."""
 
 
 class ScaledLinear(Linear):
@@ -108,11 +113,13 @@ class MixitLlama(Decoder):
         """Seed of the initial weights."""
         frozen_storage: FrozenStorage = "sharded"
         """How FSDP2 keeps frozen weights: see [fsdp] of a run."""
+        float8: Float8Recipe = "none"
+        """How the products of the layers' linears are rounded: set by model/quantize.py."""
 
         @property
         def max_seq_len(self) -> int:
             inner = self.layers[0].attention.inner_attention
-            if isinstance(inner, RandomMixing.Config):
+            if isinstance(inner, InnerMixing.Config):
                 return inner.spec.length
             return self.layers[0].attention.rope.max_seq_len
 
@@ -159,7 +166,7 @@ class MixitLlama(Decoder):
         inner = self.config.layers[0].attention.inner_attention
         if positions is not None and isinstance(inner, DocumentAttention.Config):
             attention_masks = document_mask(positions)
-        elif positions is not None and isinstance(inner, RandomMixing.Config):
+        elif positions is not None and isinstance(inner, InnerMixing.Config):
             attention_masks = document_table(positions.expand(len(tokens), -1))
         for layer in self.layers.values():
             h_BLD = layer(h_BLD, attention_masks, positions)

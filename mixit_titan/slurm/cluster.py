@@ -57,7 +57,9 @@ def _partitions() -> dict[str, dict[str, str]]:
         ["scontrol", "--oneliner", "show", "partition"], capture_output=True, text=True
     )
     if shown.returncode:
-        raise ConfigError(f"Slurm does not answer: {shown.stderr.strip() or shown.stdout.strip()}")
+        said = (shown.stdout + shown.stderr).strip().splitlines()
+        why = said[-1].removeprefix("scontrol: ") if said else f"code {shown.returncode}"
+        raise ConfigError(f"Slurm does not answer: {why}")
     rows = [
         dict(word.split("=", 1) for word in line.split() if "=" in word)
         for line in shown.stdout.splitlines()
@@ -69,8 +71,12 @@ def _number(text: str) -> float:
     return float("inf") if text == "UNLIMITED" else int(text)
 
 
+def has_sbatch() -> bool:
+    return shutil.which("sbatch") is not None
+
+
 def check_sbatch() -> None:
-    if shutil.which("sbatch") is None:
+    if not has_sbatch():
         raise ConfigError(
             "there is no sbatch on this machine: submit from a login node of the cluster, or use "
             "`mixit-titan train` here"

@@ -2,19 +2,24 @@
 
 import os
 import shutil
+import socket
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.checkpoint_files import hugging_face_steps, newest_complete
+from mixit_titan.runtime.heartbeat import heartbeat_file, read_heartbeats
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
-from mixit_titan.tables import screen_table
+from mixit_titan.tables import literal, screen_table
+
+_BEATS_MISSED, _SILENT = 12.0, 90.0  # seconds; a network's file system may show old times
 
 
 @dataclass
@@ -48,18 +53,28 @@ def show_status(args: StatusArguments) -> None:
     answers = _slurm_answers()
     statuses = [run_status(folder, answers) for folder in folders]
     header = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint")
-    rows = [[*vars(status).values()][: len(header)] for status in statuses]
+    rows = [[literal(cell) for cell in vars(s).values()][: len(header)] for s in statuses]
     table = screen_table(None, header, rows, left=len(header), box=None, pad_edge=False)
     # Not a terminal: no column is cut.
-    Console(width=None if os.isatty(1) else 1000).print(table)
+    console = Console(width=None if os.isatty(1) else 1000)
+    console.print(table)
     for status in statuses:
         if status.said:
-            print(f"{status.folder}: {status.said}")
+            said = literal(f"{status.folder}: {status.said}")
+            console.print(said, soft_wrap=True, highlight=False)
     if not answers:
         print("Slurm does not answer: this is what the runs have left in their folders")
 
 
 def run_status(folder: Path, slurm_answers: bool) -> Status:
+    try:
+        return _run_status(folder, slurm_answers)
+    except Exception as error:  # whatever lies in a folder, the others are shown
+        why = f"cannot be read: {type(error).__name__}: {error}"
+        return Status(str(folder), "?", "-", "-", "-", "-", "-", why)
+
+
+def _run_status(folder: Path, slurm_answers: bool) -> Status:
     state, said = _state(folder, slurm_answers)
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
     last = lines[-1] if lines else {}
@@ -72,18 +87,22 @@ def run_status(folder: Path, slurm_answers: bool) -> Status:
         folder=str(folder),
         state=state,
         step=str(max(where.step if where else 0, last.get("step", 0))),
-        loss=f"{last['loss']:.4f}" if last else "-",
-        tokens_per_s=f"{last['tokens_per_s']:,.0f}" if last else "-",
-        restarts=str(len(restarts.read_text().splitlines())) if restarts.exists() else "0",
+        loss=_figure(last.get("loss"), ".4f"),
+        tokens_per_s=_figure(last.get("tokens_per_s"), ",.0f"),  # a task's metrics have none
+        restarts=str(len(restarts.read_bytes().splitlines())) if restarts.is_file() else "0",
         checkpoint="-" if newest is None else f"step-{newest}",
         said=said,
     )
 
 
+def _figure(value: Any, how: str) -> str:
+    return format(value, how) if isinstance(value, int | float) else "-"
+
+
 def _state(folder: Path, slurm_answers: bool) -> tuple[str, str]:
-    """Slurm's word for a job that it has; else the run's own last word."""
+    """Slurm's word for a job that it has; else the run's own last word, if it lives."""
     job, own = folder / "job", read_state(folder)
-    if job.exists() and slurm_answers:
+    if job.is_file() and slurm_answers:
         queued = _in_queue(job.read_text().strip())
         if queued is not None:
             return queued, ""
@@ -91,7 +110,34 @@ def _state(folder: Path, slurm_answers: bool) -> tuple[str, str]:
             return "ended", "its job has left the queue and did not say why: see its logs"
     if own is None:
         return "-", ""
-    return own.word, own.said if own.word == "failed" else ""
+    if own.word in ("starting", "running"):
+        silent = _silent_seconds(folder)
+        if silent is not None:
+            why = f"no sign of life for {silent:,.0f} s: start it again to resume"
+            return "dead", why
+    return own.word, own.said if own.word in ("failed", "hung") else ""
+
+
+def _silent_seconds(folder: Path) -> float | None:
+    """How long a run that says that it is running has not been heard of; None: it lives."""
+    files = (folder / "state", heartbeat_file(folder, 0))
+    signs = [file.stat().st_mtime for file in files if file.exists()]
+    silent = time.time() - max(signs)
+    return silent if silent > (_BEATS_MISSED if _is_gone(folder) else _SILENT) else None
+
+
+def _is_gone(folder: Path) -> bool:
+    """The first rank's process was here, and is no more."""
+    said = read_heartbeats(folder, 1).get(0, {})
+    if said.get("host") != socket.gethostname() or not isinstance(said.get("process"), int):
+        return False
+    try:
+        os.kill(said["process"], 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass
+    return False
 
 
 def _slurm_answers() -> bool:

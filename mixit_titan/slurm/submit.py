@@ -6,66 +6,26 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from mixit_titan.config.checks import check_folder
-from mixit_titan.config.run import load_run
+from mixit_titan.config.run import load_run, plan_run
 from mixit_titan.config.toml import read_run
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import write_json, write_text
+from mixit_titan.model.hardware import find_gpu
+from mixit_titan.slurm.arguments import SIGNAL_MARGIN, SubmitArguments, check_numbers
 from mixit_titan.slurm.cluster import (
     check_partition,
     check_sbatch,
-    seconds,
+    has_sbatch,
     send,
     site_defaults,
     site_file,
     try_script,
 )
 from mixit_titan.slurm.job_script import Directives, array_script, job_script, shipped_directives
+from mixit_titan.slurm.problems import Problems, check_memory
 from mixit_titan.versions import code_version
-
-_SIGNAL_MARGIN = 30  # seconds between the last moment of a save and the time limit
-
-
-@dataclass
-class SubmitArguments:
-    """Submit a training run to Slurm. It saves and requeues itself before its time limit, and goes
-    on after a preemption, a crash or the loss of a node. Any key of the file can be overridden on
-    the command line. Defaults for partition, account, qos and constraint come from SBATCH_PARTITION
-    and so on, in the environment or in slurm/site.env.
-
-    Example: mixit-titan submit train_configs/160m_fineweb_edu.toml --nodes 1 --gpus-per-node 8
-    """
-
-    config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
-    """A TOML file, such as one of train_configs/."""
-    nodes: int = 1
-    min_nodes: int | None = None
-    """Also run on fewer nodes, down to so many, where no more are free (default: never)."""
-    gpus_per_node: int = 8
-    """0: one rank a node, on its CPU."""
-    time: str = "24:00:00"
-    """The limit of one start; a run may take several."""
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    mail: str | None = None
-    """Where Slurm writes when the run ends, fails or is requeued."""
-    array_variants: str | None = None
-    """Variants, separated by commas: a job array with one run each."""
-    after: str | None = None
-    """Start when this job has ended well."""
-    max_restarts: int = 20
-    """How often the job may be started again."""
-    save_seconds: int = 150
-    """How long a save may take: the run is asked to stop so long, and some seconds, before its
-    limit."""
-    dry_run: bool = False
-    """Print the job script and what Slurm thinks of it. Nothing is written or submitted."""
 
 
 @dataclass
@@ -75,52 +35,59 @@ class _Run:
 
 
 def submit(args: SubmitArguments, overrides: list[str]) -> None:
-    check_sbatch()
-    _check_numbers(args)
-    directives = _directives(args)
-    check_partition(directives["partition"], nodes=args.nodes, time=args.time)
-    if args.array_variants is None:
-        folder = _folder(args, overrides)
-        runs = [_plan(args, overrides, folder, directives)]
-        job = runs[0]
-    else:
-        variants = args.array_variants.split(",")
-        if len(set(variants)) < len(variants):
-            raise ConfigError(
-                f"--array-variants is {args.array_variants!r}: name each variant once, as each has "
-                "one folder"
-            )
-        base = _base_folder(args, overrides)
-        _check_new(base)
-        runs = [
-            _plan(args, [*overrides, "--model.variant", name], base / name, directives)
-            for name in variants
-        ]
-        output = directives | {"job-name": base.name, "output": _output(base, "array_%A_%a.out")}
-        about = f"The runs {', '.join(variants)}: `sbatch` this file to go on with all of them."
-        job = _Run(base, array_script([str(run.folder) for run in runs], output, about=about))
+    problems, runs, job, answers = Problems(gathered=args.dry_run), [], None, False
+    with problems.noted():
+        check_sbatch()
+    with problems.noted():
+        check_numbers(args)
+        directives = _directives(args)
+        if has_sbatch():
+            with problems.noted():
+                check_partition(directives["partition"], nodes=args.nodes, time=args.time)
+                answers = True
+        runs, job = _plan_all(args, overrides, directives, problems)
     if args.dry_run:
-        print(job.script)
-        print(f"Nothing was submitted. Slurm says: {try_script(job.script)}")
+        _show(job, problems, ask_slurm=answers)
         return
     number = _freeze_and_send(args, runs, job)
     _report(number, runs, job)
 
 
-def _check_numbers(args: SubmitArguments) -> None:
-    at_least = {"nodes": 1, "gpus_per_node": 0, "max_restarts": 0, "save_seconds": 10}
-    for name, least in at_least.items():
-        if getattr(args, name) < least:
-            flag = name.replace("_", "-")
-            raise ConfigError(f"--{flag} is {getattr(args, name)}: it must be at least {least}")
-    if args.min_nodes is not None and not 1 <= args.min_nodes <= args.nodes:
-        raise ConfigError(f"--min-nodes is {args.min_nodes}: it must be 1 to --nodes {args.nodes}")
-    lead = args.save_seconds + _SIGNAL_MARGIN
-    if seconds(args.time) <= 2 * lead:
+def _show(job: _Run | None, problems: Problems, *, ask_slurm: bool) -> None:
+    """The script, what Slurm says to it, and the problems; exit code 1 if there are any."""
+    if job is not None:
+        print(job.script)
+    if ask_slurm and job is not None:
+        with problems.noted():
+            print(f"Nothing was submitted. Slurm says: {try_script(job.script)}")
+    if problems.found:
+        print(f"Nothing was submitted. {problems.text()}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _plan_all(
+    args: SubmitArguments, overrides: list[str], directives: Directives, problems: Problems
+) -> tuple[list[_Run], _Run]:
+    """The runs, and the job that is given to sbatch: the only one, or an array of them."""
+    if args.array_variants is None:
+        run = _plan(args, overrides, _folder(args, overrides), directives, problems)
+        return [run], run
+    variants = args.array_variants.split(",")
+    if len(set(variants)) < len(variants):
         raise ConfigError(
-            f"--time {args.time} is too short: {lead} s of it are kept for saving. Ask for more, "
-            "or lower --save-seconds"
+            f"--array-variants is {args.array_variants!r}: name each variant once, as each has "
+            "one folder"
         )
+    base = _base_folder(args, overrides)
+    with problems.noted():
+        _check_new(base)
+    runs = [
+        _plan(args, [*overrides, "--model.variant", name], base / name, directives, problems)
+        for name in variants
+    ]
+    output = directives | {"job-name": base.name, "output": _output(base, "array_%A_%a.out")}
+    about = f"The runs {', '.join(variants)}: `sbatch` this file to go on with all of them."
+    return runs, _Run(base, array_script([str(run.folder) for run in runs], output, about=about))
 
 
 def _directives(args: SubmitArguments) -> Directives:
@@ -135,7 +102,7 @@ def _directives(args: SubmitArguments) -> Directives:
         "nodes": str(args.nodes) if few == args.nodes else f"{few}-{args.nodes}",
         "gpus-per-node": str(args.gpus_per_node) if args.gpus_per_node else None,
         "time": args.time,
-        "signal": f"B:USR1@{args.save_seconds + _SIGNAL_MARGIN}",
+        "signal": f"B:USR1@{args.save_seconds + SIGNAL_MARGIN}",
         "partition": chosen("partition"),
         "account": chosen("account"),
         "qos": chosen("qos"),
@@ -156,34 +123,48 @@ def _base_folder(args: SubmitArguments, overrides: list[str]) -> Path:
 
 def _folder(args: SubmitArguments, overrides: list[str]) -> Path:
     ranks = args.nodes * max(args.gpus_per_node, 1)
-    run = load_run(args.config, overrides, world_size=ranks, on_gpus=args.gpus_per_node > 0)
-    return Path(run.dump_folder).absolute()
+    plan = plan_run(args.config, overrides, world_size=ranks, on_gpus=args.gpus_per_node > 0)
+    return Path(plan.dump_folder).absolute()
 
 
 def _check_new(folder: Path) -> None:
     if (folder / "job.sbatch").exists():
         raise ConfigError(
-            f"{folder} is a run that was submitted before: `sbatch {folder}/job.sbatch` goes on "
-            "with it; for a new one choose another --dump_folder"
+            f"{folder} is a run that was submitted before: `sbatch {folder}/job.sbatch` resumes "
+            "it; for a new one choose another --dump_folder"
         )
 
 
 def _plan(
-    args: SubmitArguments, overrides: list[str], folder: Path, directives: Directives
+    args: SubmitArguments,
+    overrides: list[str],
+    folder: Path,
+    directives: Directives,
+    problems: Problems,
 ) -> _Run:
     """Check the run for all numbers of nodes that it may get, and write its job script."""
     here = [*overrides, "--dump_folder", str(folder)]
+    on_gpus = args.gpus_per_node > 0
     for nodes in range(args.min_nodes or args.nodes, args.nodes + 1):
         ranks = nodes * max(args.gpus_per_node, 1)
-        run = load_run(args.config, here, world_size=ranks, on_gpus=args.gpus_per_node > 0)
-    if run.checkpoint.load_step != -1 or not run.checkpoint.enable or run.checkpoint.load_only:
-        raise ConfigError(
-            "a run that is submitted goes on from its newest checkpoint: leave checkpoint.enable, "
-            "checkpoint.load_only and checkpoint.load_step as they are"
-        )
-    _check_new(folder)
-    if folder.exists():
-        check_folder(run)
+        gpu = find_gpu(args.gpu)
+        plan = plan_run(args.config, here, world_size=ranks, on_gpus=on_gpus, gpu=gpu)
+        if on_gpus and not args.ignore_memory:
+            with problems.noted():
+                check_memory(plan, ranks=ranks, gpu=args.gpu)
+    checkpoint = plan.sections.checkpoint
+    with problems.noted():
+        if checkpoint.load_step != -1 or not checkpoint.enable or checkpoint.load_only:
+            raise ConfigError(
+                "a run that is submitted resumes from its newest checkpoint: leave "
+                "checkpoint.enable, checkpoint.load_only and checkpoint.load_step as they are"
+            )
+    with problems.noted():
+        _check_new(folder)
+    with problems.noted():
+        run = load_run(args.config, here, world_size=ranks, on_gpus=on_gpus)
+        if folder.exists():
+            check_folder(run)
     script = job_script(
         "pretrain",
         directives | {"job-name": folder.name, "output": _output(folder / "logs", "job_%j.out")},

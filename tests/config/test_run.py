@@ -1,20 +1,22 @@
 """Every shipped file loads; every mistake is one sentence."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
 
-from mixit_titan.config.run import load_run
+from mixit_titan.config.run import load_run, plan_run
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.config.toml import apply_overrides
 from mixit_titan.errors import ConfigError
+from mixit_titan.model.hardware import GPUS
 
 DEBUG = str(shipped_configs()["debug_mixit"])
 STANDARD = str(shipped_configs()["debug_standard"])
 # What a file for GPUs names that this machine may not have.
 ANYWHERE = ["--device", "auto", "--data.path", "stdlib", "--data.tokenizer", "bytes"]
-RANKS = {"8b_fineweb_edu": [64], "1b_fineweb_edu": [8, 64], "410m_fineweb_edu": [1, 32]}
+RANKS = {"8b_fineweb_edu": [64], "1b_fineweb_edu": [8, 32], "410m_fineweb_edu": [1, 32]}
 
 
 @pytest.mark.parametrize("name", shipped_configs())
@@ -142,7 +144,7 @@ WRONG = {
     "--training.global_batch_size 0": "training.global_batch_size is 0: it must be at least 1",
     "--metrics.log_freq 0": "metrics.log_freq is 0: it must be at least 1",
     "--validator.freq 0": "validator.freq is 0: it must be at least 1",
-    "--loss.num_chunks -4": "loss.num_chunks = -4 does not divide",
+    "--loss.num_chunks -4": "loss.num_chunks is -4: it must be at least 1",
     "--optimizer.betas 0.9": "betas is .0.9.: it must be two numbers",
     "--model.mixing.base_width -1": "base_width is -1: it must be above 0",
     "--model.mixing 3": "model.mixing in .* is '3': it must be a section",
@@ -223,3 +225,22 @@ def test_a_config_for_gpus_on_a_machine_without() -> None:
         load_run(str(shipped_configs()["8b_fineweb_edu"]), [], world_size=1)
     with pytest.raises(ConfigError, match=r"model.attention = 'flex' needs a GPU"):
         load_run(STANDARD, ["--model.attention", "flex"], world_size=1)
+
+
+@pytest.mark.parametrize(
+    ("gib", "overrides", "form"),
+    [
+        (80, [], "stored"),  # 4.25 GiB of packed triangles, and more than 40 GiB are left
+        (80, ["--model.seq_len", "16384"], "generated"),
+        (40, [], "generated"),  # the rest of the run takes 33 GiB
+        (40, ["--model.mixing.storage", "stored"], "stored"),
+    ],
+)
+def test_matrices_are_stored_where_the_run_leaves_room(
+    monkeypatch: pytest.MonkeyPatch, gib: int, overrides: list[str], form: str
+) -> None:
+    gpu = dataclasses.replace(GPUS["H100"], memory=gib * 2**30)
+    monkeypatch.setitem(GPUS, "H100", gpu)
+    path = str(shipped_configs()["8b_fineweb_edu"])
+    plan = plan_run(path, overrides, world_size=64, on_gpus=True)
+    assert plan.model.layers[0].attention.inner_attention.form == form

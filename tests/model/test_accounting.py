@@ -103,14 +103,16 @@ def test_memory_is_that_of_what_trains() -> None:
     assert checkpoint_bytes(frozen, "bfloat16") == 4 * 394880 + 2 * 395520 + 8 * 394880
     mixit = counts_of("mixit", FLAVORS["8b"], "stored")
     half = memory_per_rank(mixit, ranks=64, dtype="bfloat16")
-    assert half.mixing == 2 * 32 * 32 * 2048**2  # whole on every rank
+    # All on every rank: 16 blocks of 128 rows have 1 + 2 + ... + 16 = 136 tiles of 128 x 128.
+    assert half.mixing == 2 * 32 * 32 * 136 * 128**2
     assert half.optimizer == 8 * -(-mixit.trainable // 64)
 
 
 def test_mixing_state_of_the_forms_at_length_8192() -> None:
-    """32 layers of 32 heads: 137 GB of matrices in bfloat16, or one float32 number a row."""
+    """32 layers of 32 heads: 137 GB of matrices in bfloat16, half of them and of their diagonal
+    (64 tiles of 4096) if packed, or one float32 number a row."""
     shape = dataclasses.replace(FLAVORS["8b"], seq_len=8192)
-    expected = {"stored": 137_438_953_472, "sharded": 17_179_869_184, "generated": 33_554_432}
+    expected = {"stored": 69_793_218_560, "sharded": 17_179_869_184, "generated": 33_554_432}
     for form, size in expected.items():
         counts = counts_of("mixit", shape, form)
         assert memory_per_rank(counts, ranks=8, dtype="bfloat16").mixing == size

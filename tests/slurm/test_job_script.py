@@ -45,6 +45,8 @@ ACTS = {
     "crashes further on": ["running 7, 1", "running 8, 1", "finished 9"],
     "crashes while starting": ["running 7, 1", "starting 0, 1", "finished 9"],
     "crashes when it starts again": ["stopped 5", "starting 0, 1", "finished 9"],
+    "stands still": ["hung 7 the run stands still, 1", "hung 9 it does again, 1", "finished 9"],
+    "stands still at one step": ["hung 7 the run stands still, 1"] * 2 + ["finished 9"],
     "is preempted": ["stopped 5", "stopped 5", "finished 9"],
     "is preempted often": ["stopped 5", "stopped 6", "stopped 7", "finished 9"],
     "is signalled": ["running 4, until a signal", "finished 9"],
@@ -126,6 +128,8 @@ def is_running(folder: Path) -> bool:
         ("breaks at once", "FAILED", 0, "stopped for good: the run crashed before its first step"),
         ("crashes at one step", "FAILED", 1, "stopped for good: the run crashed again at step 7"),
         ("crashes further on", "COMPLETED", 2, "crashed at step 8: requeued"),
+        ("stands still", "COMPLETED", 2, "hung at step 9: requeued"),
+        ("stands still at one step", "FAILED", 1, "stopped for good: the run hung again at step 7"),
         ("crashes while starting", "COMPLETED", 2, "crashed at step 0: requeued"),
         ("crashes when it starts again", "COMPLETED", 2, "crashed at step 0: requeued"),
         ("is preempted", "COMPLETED", 2, "asked to stop at step 5: requeued"),
@@ -229,7 +233,7 @@ def test_pretrain_submits_as_it_is_and_is_warned_before_its_limit(jobs: Jobs) ->
 
 def test_all_scripts_are_clean_and_acceptable(cluster: Cluster) -> None:
     scripts = shipped_jobs()
-    assert sorted(scripts) == ["bench", "points", "pretrain", "sweep", "task"]
+    assert sorted(scripts) == ["bench", "points", "pretrain", "sweep", "task", "test_gpu"]
     checked = subprocess.run(["shellcheck", *map(str, scripts.values())], capture_output=True)
     assert checked.returncode == 0, checked.stdout.decode()
     for script in scripts.values():

@@ -127,6 +127,31 @@ def test_a_run_goes_on_without_the_nodes_that_are_gone(
     assert_same_curve(run, unbroken)
 
 
+def test_a_run_of_which_one_rank_stands_still_requeues_and_goes_on(
+    cluster: Cluster, unbroken: list[float], tmp_path: Path
+) -> None:
+    """On another node than the one that notices."""
+    run = tmp_path / "run"
+    flags = [*SMALL, "--checkpoint.interval", "10", "--watch.step", "10"]
+    job = submit(cluster, run, "--nodes", "2", *flags)
+    reaches(run, 15)
+    victims = ranks(cluster, run)
+    assert len(victims) == 2
+    second = next(pid for pid in victims if "RANK=1" in variables(pid))
+    os.kill(second, signal.SIGSTOP)
+    stopped = time.monotonic()
+    wait_for(lambda: not set(victims) & set(ranks(cluster, run)), timeout=60, every=0.3)
+    assert time.monotonic() - stopped > 10
+    assert cluster.wait(job) == "COMPLETED", log(run)[-3000:]
+    assert cluster.job(job)["Restarts"] == "1"
+    step = int(re.search(r"hung at step (\d+): requeued", log(run))[1])
+    assert f"rank 1 is stopped by a signal in step {step}" in log(run)
+    for rank in range(2):
+        assert 'trainer.py", line' in (run / "logs" / f"rank_{rank}.log").read_text()
+    assert starts(run)[0] == 1 and starts(run)[1] in range(step - 10, step + 1)
+    assert_same_curve(run, unbroken)
+
+
 @pytest.fixture(scope="module")
 def killed(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.cli import main
+from mixit_titan.config.shipped import shipped_configs
 
 from .cluster import Cluster
 from .conftest import MIXIT, call
@@ -26,7 +27,7 @@ WRONG = {
     "--array-variants mixit,mixti": "did you mean 'mixit'",
     "--array-variants mixit,mixit": "--array-variants is 'mixit,mixit': name each variant once",
     "--training.stepz 3": "did you mean 'training.steps'",
-    "--checkpoint.load_step 5": "goes on from its newest checkpoint",
+    "--checkpoint.load_step 5": "resumes from its newest checkpoint",
     "--device gpu": 'is for GPUs (device = "gpu") and there is none here',
 }
 
@@ -74,7 +75,7 @@ def test_a_run_is_submitted_once(
     (tmp_path / "run" / "job.sbatch").write_text("#!/bin/sh\n")
     with pytest.raises(SystemExit):
         call(cluster, "submit", MIXIT, "--dump_folder", str(tmp_path / "run"), *variants)
-    assert f"`sbatch {tmp_path}/run/job.sbatch` goes on with it" in capsys.readouterr().err
+    assert f"`sbatch {tmp_path}/run/job.sbatch` resumes it" in capsys.readouterr().err
 
 
 def test_a_dry_run_shows_the_script_and_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
@@ -102,3 +103,86 @@ def test_site_settings_are_for_flags_that_are_not_given(cluster: Cluster, tmp_pa
         del cluster.environment["SITE_ENV"]
     assert "#SBATCH --partition=small\n#SBATCH --account='my project'\n" in both
     assert "#SBATCH --partition=all\n#SBATCH --account='my project'\n" in given
+
+
+FILE_1B = str(shipped_configs()["1b_fineweb_edu"])
+
+
+def submit_without_slurm(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arguments: str
+) -> int | str | None:
+    """The exit code on a machine that has no sbatch."""
+    monkeypatch.setattr("mixit_titan.slurm.cluster.shutil.which", lambda name: None)
+    words = ["submit", *arguments, "--dump_folder", str(tmp_path / "run")]
+    monkeypatch.setattr("sys.argv", ["mixit-titan", *words])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert list(tmp_path.iterdir()) == []
+    return exit_.value.code
+
+
+def test_a_dry_run_lists_all_problems_and_prints_the_script(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    words = [FILE_1B, "--dry-run", "--training.local_batch_size", "64", "--data.path", "nowhere"]
+    assert submit_without_slurm(monkeypatch, tmp_path, *words) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("#!/usr/bin/env bash\n") and "#SBATCH --gpus-per-node=8" in said.out
+    assert f"RUN_FOLDER={tmp_path / 'run'}" in said.out
+    first, *problems = said.err.splitlines()
+    assert first == "Nothing was submitted. 3 problems:" and len(problems) == 3
+    assert "there is no sbatch on this machine" in problems[0]
+    assert "does not fit on 8 x H100 (--gpu names others)" in problems[1]
+    assert "--activation_checkpoint.mode full" in problems[1]
+    assert "data.path = 'nowhere' does not exist" in problems[2]
+
+
+def test_a_dry_run_of_a_file_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    words = [FILE_1B, "--dry-run", "--training.stepz", "3"]
+    assert submit_without_slurm(monkeypatch, tmp_path, *words) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and "2 problems:" in said.err
+    assert "did you mean 'training.steps'" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fits"),
+    {
+        "": True,
+        "--training.local_batch_size 64": False,
+        "--training.local_batch_size 64 --gpu B200": True,
+        "--training.local_batch_size 64 --ignore-memory": True,
+        "--training.local_batch_size 64 --activation_checkpoint.mode full": True,
+        "--array-variants standard,frozen_mlp --training.local_batch_size 64": False,
+    }.items(),
+)
+def test_a_run_that_cannot_fit_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    arguments: str,
+    fits: bool,
+) -> None:
+    monkeypatch.setattr("mixit_titan.slurm.submit.check_sbatch", lambda: None)
+    code = submit_without_slurm(monkeypatch, tmp_path, FILE_1B, *arguments.split())
+    error = capsys.readouterr().err
+    assert code == 2 and error.count("\n") == 1
+    # What fits stops at the next problem: the data are not there.
+    assert ("does not fit on 8 x H100" in error) == (not fits)
+    assert ("data.path = 'data/fineweb-edu-100bt' does not exist" in error) == fits
+
+
+def test_fewer_nodes_must_fit_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Four shards of 8b fit, two do not."""
+    path = str(shipped_configs()["8b_fineweb_edu"])
+    words = [path, "--nodes", "2", "--gpus-per-node", "2", "--dry-run", "--data.path", "nowhere"]
+    words += ["--parallelism.data_parallel_replicate_degree", "1"]
+    words += ["--parallelism.data_parallel_shard_degree", "-1"]
+    submit_without_slurm(monkeypatch, tmp_path, *words)
+    assert "does not fit" not in capsys.readouterr().err
+    submit_without_slurm(monkeypatch, tmp_path, *words, "--min-nodes", "1")
+    assert "does not fit on 2 x H100" in capsys.readouterr().err

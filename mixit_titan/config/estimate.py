@@ -1,0 +1,284 @@
+"""What a run will take on GPUs: memory, communication and time, from its plan alone. Modelled:
+nothing is built, and no GPU is needed."""
+
+import dataclasses
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from torchtitan.distributed import ParallelDims
+from torchtitan.models.common.attention import ScaledDotProductAttention
+
+from mixit_titan.config.sections import Sections
+from mixit_titan.data.synthetic import MEDIAN, SIGMA
+from mixit_titan.kernels.forms import Form
+from mixit_titan.model import speed
+from mixit_titan.model.communication import Received, step_bytes
+from mixit_titan.model.hardware import GPUS_PER_NODE, NETWORK, Gpu, find_gpu
+from mixit_titan.model.memory import Step, StepMemory, step_memory
+from mixit_titan.model.parallelize import Recomputation
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.variants import Variant
+
+if TYPE_CHECKING:
+    from mixit_titan.config.run import Plan
+
+_MOST_ROWS = 1024
+"""Of a local batch that is tried, where no global batch limits it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """The same run with another recomputation."""
+
+    recomputation: str
+    memory: StepMemory
+    fits: bool
+    tokens_per_s: float
+    largest_batch: int | None
+    """The largest training.local_batch_size that fits; None: not even one row does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Memory and communication are those of one rank; times are modelled."""
+
+    variant: str
+    flavor: str
+    gpu: Gpu
+    ranks: int
+    recomputation: str
+    local_batch_size: int
+    global_batch_size: int
+    memory: StepMemory
+    received: Received
+    seconds: speed.Seconds
+    tokens_per_step: int
+    days: float
+    """To the end of training.steps, without validation and saves."""
+    alternatives: list[Alternative]
+    """One for each recomputation."""
+    assumptions: list[str]
+
+    @property
+    def fits(self) -> bool:
+        return self.memory.total <= self.gpu.available
+
+    @property
+    def communication_bytes(self) -> int:
+        """What a rank receives in a step."""
+        return self.received.total
+
+    @property
+    def seconds_per_step(self) -> float:
+        return self.seconds.total
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of all ranks."""
+        return self.tokens_per_step / self.seconds.total
+
+    def what_would_fit(self) -> list[str]:
+        """Overrides, each of which alone makes the run fit."""
+        found = []
+        for other in self.alternatives:
+            if other.recomputation == self.recomputation:
+                if other.largest_batch is not None:
+                    found.append(f"--training.local_batch_size {other.largest_batch}")
+            elif other.fits:
+                found.append(f"--activation_checkpoint.mode {other.recomputation}")
+        return found
+
+    def advice(self) -> str:
+        """Why the run does not fit, and what would."""
+        needs = f"it needs {_gib(self.memory.total)} of the {_gib(self.gpu.available)}"
+        others = " or ".join(self.what_would_fit())
+        would = f"{others} fits" if others else "more shards or tensor parallelism may"
+        return f"{needs} of each {self.gpu.name} that are for tensors: {would}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "modelled": True,
+            "variant": self.variant,
+            "flavor": self.flavor,
+            "gpu": self.gpu.name,
+            "ranks": self.ranks,
+            "recomputation": self.recomputation,
+            "local_batch_size": self.local_batch_size,
+            "global_batch_size": self.global_batch_size,
+            "memory_bytes": _memory_json(self.memory),
+            "available_bytes": self.gpu.available,
+            "fits": self.fits,
+            "communication_bytes": {**asdict(self.received), "total": self.received.total},
+            "tokens_per_s": self.tokens_per_s,
+            "seconds_per_step": {**asdict(self.seconds), "total": self.seconds.total},
+            "days": self.days,
+            "alternatives": [
+                asdict(other) | {"memory": _memory_json(other.memory)}
+                for other in self.alternatives
+            ],
+            "assumptions": self.assumptions,
+        }
+
+
+def _memory_json(memory: StepMemory) -> dict[str, int]:
+    return {**asdict(memory), "total": memory.total}
+
+
+def estimate(plan: "Plan", *, ranks: int, gpu: str = "H100") -> Estimate:
+    """`ranks` is what the plan was made for, one on each GPU."""
+    return _Model(plan, ranks, find_gpu(gpu)).estimate()
+
+
+def memory_left(
+    sections: Sections, shape: Shape, variant: Variant, *, ranks: int, available: int
+) -> int:
+    """Bytes that a rank has left for mixing matrices out of those `available` for tensors. Below 0:
+    it has too little for the rest."""
+    shape, step = _stage(shape, sections, ranks), step_of(sections, ranks)
+    return available - step_memory(shape, variant, step, "stored").without_matrices
+
+
+def step_of(sections: Sections, ranks: int) -> Step:
+    """What a rank does in a step of the run."""
+    training, parallelism = sections.training, sections.parallelism
+    dims = ParallelDims.from_config(parallelism, ranks)
+    data_ranks = dims.dp_replicate * dims.dp_shard
+    batch, local = training.global_batch_size, training.local_batch_size
+    half = sections.optimizer.implementation == "fused_opt_states_bf16"
+    kept = parallelism.fsdp_reshard_after_forward == "never" or dims.pp > 1
+    return Step(
+        rows=local,
+        length=training.seq_len,
+        dtype=training.mixed_precision_param,
+        recomputation=sections.activation_checkpoint.mode,
+        compiled=sections.compile.enable,
+        chunks=sections.loss.num_chunks,
+        microbatches=1 if batch == -1 else batch // (local * data_ranks),
+        graphs=not training.disable_cuda_graphs,
+        validates=sections.validator.enable,
+        shards=dims.dp_shard * dims.cp,
+        replicas=dims.dp_replicate,
+        tensor=dims.tp,
+        context=dims.cp,
+        frozen=sections.fsdp.frozen,
+        resharded=not kept,
+        offloaded=training.enable_cpu_offload,
+        moment_bytes=2 if half else 4,
+    )
+
+
+def _stage(shape: Shape, sections: Sections, ranks: int) -> Shape:
+    """The model, or the largest stage of a pipeline: as many layers as any, embedding and head."""
+    stages = ParallelDims.from_config(sections.parallelism, ranks).pp
+    return dataclasses.replace(shape, layers=-(-shape.layers // stages))
+
+
+class _Model:
+    """A plan on so many ranks of one GPU."""
+
+    def __init__(self, plan: "Plan", ranks: int, gpu: Gpu) -> None:
+        self.plan, self.ranks, self.gpu = plan, ranks, gpu
+        self.variant = plan.model.variant
+        self.shape = _stage(plan.model.shape, plan.sections, ranks)
+        self.step = step_of(plan.sections, ranks)
+        inner = plan.model.layers[0].attention.inner_attention
+        self.form: Form | None = inner.form if self.variant.mixer == "mixing" else None
+        plain = isinstance(inner, ScaledDotProductAttention.Config)
+        self.attention = "sdpa" if plain else "flex"
+        self.visible = 1.0
+        if plan.sections.data.packing == "stream":
+            self.visible = speed.visible_share(self.step.length, MEDIAN, SIGMA)
+        dims = ParallelDims.from_config(plan.sections.parallelism, ranks)
+        self.stages = dims.pp
+        self.data_ranks = dims.dp_replicate * dims.dp_shard
+        self.global_rows = self.data_ranks * self.step.rows * self.step.microbatches
+
+    def estimate(self) -> Estimate:
+        seconds = self._seconds(self.step)
+        steps = self.plan.sections.training.steps
+        return Estimate(
+            variant=self.variant.name,
+            flavor=self.plan.sections.model.flavor,
+            gpu=self.gpu,
+            ranks=self.ranks,
+            recomputation=self.step.recomputation,
+            local_batch_size=self.step.rows,
+            global_batch_size=self.global_rows,
+            memory=self._memory(self.step),
+            received=step_bytes(self.shape, self.variant, self.step),
+            seconds=seconds,
+            tokens_per_step=self.global_rows * self.step.length,
+            days=steps * seconds.total / 86400,
+            alternatives=[self._alternative(mode) for mode in get_args(Recomputation)],
+            assumptions=self._assumptions(),
+        )
+
+    def _memory(self, step: Step) -> StepMemory:
+        return step_memory(self.shape, self.variant, step, self.form)
+
+    def _fits(self, step: Step) -> bool:
+        return self._memory(step).total <= self.gpu.available
+
+    def _seconds(self, step: Step) -> speed.Seconds:
+        received = step_bytes(self.shape, self.variant, step)
+        return speed.step_seconds(
+            self.shape,
+            self.variant,
+            step,
+            received,
+            self.gpu,
+            form=self.form,
+            attention=self.attention,
+            visible=self.visible,
+        )
+
+    def _alternative(self, recomputation: str) -> Alternative:
+        step = dataclasses.replace(self.step, recomputation=recomputation)
+        tokens = self.global_rows * step.length
+        return Alternative(
+            recomputation=recomputation,
+            memory=self._memory(step),
+            fits=self._fits(step),
+            tokens_per_s=tokens / self._seconds(step).total,
+            largest_batch=self._largest_batch(step),
+        )
+
+    def _largest_batch(self, step: Step) -> int | None:
+        """Among those that divide a rank's share of the global batch, if the run names one."""
+        share, rows = self.global_rows // self.data_ranks, range(1, _MOST_ROWS + 1)
+        if self.plan.sections.training.global_batch_size != -1:
+            rows = [n for n in range(1, share + 1) if share % n == 0]
+        fitting = [n for n in rows if self._fits(dataclasses.replace(step, rows=n))]
+        return max(fitting, default=None)
+
+    def _assumptions(self) -> list[str]:
+        gpu, step = self.gpu, self.step
+        said = [
+            f"{gpu.name}: {_gib(gpu.memory)}, of which {_gib(gpu.available)} are for tensors; the "
+            "rest is for CUDA, NCCL and fragments",
+            f"{'compiled' if step.compiled else 'eager'} blocks and loss, FSDP2 in {step.dtype} "
+            "with float32 masters and gradients",
+            f"linears at {speed.PRODUCTS:.0%} of the peak of {gpu.flops / 1e12:,.0f} TFLOPS",
+            f"attention and mixing compute {self.visible:.0%} of the triangle of a row"
+            + (f": documents have a median of {MEDIAN} tokens" if self.visible < 1 else ""),
+            f"communication behind the computation, at {speed.LINKS:.0%} of {gpu.link / 1e9:.0f} "
+            f"GB/s within a node of {GPUS_PER_NODE} and of {NETWORK / 1e9:.0f} GB/s per GPU across",
+            "no time for loading, launches, validation and saves",
+        ]
+        if self.form:
+            said.append(
+                f"mixing matrices are {self.form}; products at {speed.MIXING:.0%} of the peak"
+            )
+        if self.stages > 1:
+            said.append("pipeline stages of equal size, without bubbles and what they exchange")
+        if step.context > 1:
+            said.append("context parallelism without what it exchanges")
+        if self.plan.sections.optimizer.name == "Muon":
+            said.append("Muon is taken for AdamW: it keeps one moment less, and computes longer")
+        if self.plan.sections.quantize.recipe != "none":
+            said.append("float8 is taken for bfloat16")
+        return said
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"

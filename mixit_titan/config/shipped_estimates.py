@@ -1,0 +1,82 @@
+"""What each of the shipped configs for GPUs takes: the tables of docs/hardware.md."""
+
+from mixit_titan.config.estimate import Estimate, estimate
+from mixit_titan.config.run import plan_run
+from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.config.toml import read_run
+from mixit_titan.model.hardware import GIB, find_gpu
+from mixit_titan.model.shapes import FLAVORS
+from mixit_titan.model.variants import VARIANTS
+from mixit_titan.tables import markdown_table
+
+
+def gpu_configs() -> list[str]:
+    """The names of those that refuse to run without a GPU, from the smallest model to the
+    largest."""
+    names = [
+        name
+        for name, file in shipped_configs().items()
+        if read_run(str(file), []).get("device") == "gpu"
+    ]
+    sizes = {name: list(FLAVORS).index(name.split("_")[0]) for name in names}
+    return sorted(names, key=lambda name: (sizes[name], name))
+
+
+def shipped_estimate(name: str, variant: str, *, ranks: int, gpu: str) -> Estimate:
+    """A config with replicas has as many of them as the ranks allow."""
+    path = str(shipped_configs()[name])
+    overrides = ["--model.variant", variant]
+    split = read_run(path, []).get("parallelism", {})
+    if "data_parallel_replicate_degree" in split:
+        replicas = max(1, ranks // split["data_parallel_shard_degree"])
+        overrides += ["--parallelism.data_parallel_replicate_degree", str(replicas)]
+    plan = plan_run(path, overrides, world_size=ranks, on_gpus=True, gpu=find_gpu(gpu))
+    return estimate(plan, ranks=ranks, gpu=gpu)
+
+
+def shipped_estimates(*, ranks: int, gpu: str) -> list[tuple[str, Estimate]]:
+    """Of each config and variant."""
+    return [
+        (name, shipped_estimate(name, variant, ranks=ranks, gpu=gpu))
+        for name in gpu_configs()
+        for variant in VARIANTS
+    ]
+
+
+def shipped_markdown(found: list[tuple[str, Estimate]]) -> str:
+    """Two tables: what fits, and how fast it is."""
+    by_config: dict[str, list[Estimate]] = {}
+    for name, one in found:
+        by_config.setdefault(name, []).append(one)
+    first = found[0][1]
+    fits = [
+        (
+            name,
+            estimates[0].recomputation,
+            f"{estimates[0].local_batch_size} of {estimates[0].global_batch_size}",
+            *(f"{one.memory.total / GIB:.1f}" for one in estimates),
+            "yes" if all(one.fits for one in estimates) else "no",
+        )
+        for name, estimates in by_config.items()
+    ]
+    speeds = [
+        (name, *(f"{one.tokens_per_s:,.0f} ({_time(one.days)})" for one in estimates))
+        for name, estimates in by_config.items()
+    ]
+    return "\n".join(
+        [
+            f"Modelled, not measured: {first.ranks} x {first.gpu.name}. GiB of a GPU in a step, of "
+            f"{first.gpu.available / GIB:.1f}:",
+            "",
+            markdown_table(
+                ("config", "recomputation", "rows at once", *VARIANTS, "fits"), fits, left=2
+            ),
+            f"Tokens/s of {first.ranks} GPUs, and the time to the last step:",
+            "",
+            markdown_table(("config", *VARIANTS), speeds, left=1).rstrip(),
+        ]
+    )
+
+
+def _time(days: float) -> str:
+    return f"{days:.1f} days" if days >= 1 else f"{24 * days:.1f} hours"

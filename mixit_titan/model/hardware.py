@@ -1,0 +1,81 @@
+"""The GPUs that a run can be estimated for, by their data sheets."""
+
+from dataclasses import dataclass
+
+from mixit_titan.errors import unknown
+
+GIB = 2**30
+GPUS_PER_NODE = 8
+NETWORK = 50e9
+"""Bytes per second that each GPU of a node can receive from other nodes: a 400 Gb/s adapter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    name: str
+    memory: int
+    """Bytes, as torch reports them: somewhat less than what is on the label."""
+    flops: float
+    """Dense bfloat16 products per second, at the peak."""
+    bandwidth: float
+    """Bytes per second of its memory."""
+    link: float
+    """Bytes per second that it can receive from the other GPUs of its node."""
+    lanes: float
+    """Instructions per second of all threads: multiprocessors x 128 x clock."""
+
+    @property
+    def available(self) -> int:
+        return available(self.memory)
+
+
+def available(memory: int) -> int:
+    """What is left for tensors of the memory of a GPU. 2 GiB go to CUDA's context (about 0.5 GiB),
+    NCCL's buffers (a few MiB for each channel and peer: up to 1 GiB) and the workspaces of cuBLAS;
+    5% to fragments of the allocator and to what `model/memory.py` does not count."""
+    return int(0.95 * memory) - 2 * GIB
+
+
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu(
+            name="H100",  # SXM, 80 GB
+            memory=int(79.1 * GIB),
+            flops=989e12,
+            bandwidth=3.35e12,
+            link=450e9,
+            lanes=132 * 128 * 1.755e9,
+        ),
+        Gpu(
+            name="H200",
+            memory=int(139.7 * GIB),
+            flops=989e12,
+            bandwidth=4.8e12,
+            link=450e9,
+            lanes=132 * 128 * 1.755e9,
+        ),
+        Gpu(
+            name="B200",
+            memory=int(178.3 * GIB),
+            flops=2250e12,
+            bandwidth=8e12,
+            link=900e9,
+            lanes=148 * 128 * 1.85e9,
+        ),
+        Gpu(
+            name="A100",  # SXM, 80 GB
+            memory=int(79.1 * GIB),
+            flops=312e12,
+            bandwidth=2.04e12,
+            link=300e9,
+            lanes=108 * 128 * 1.41e9,
+        ),
+    )
+}
+
+
+def find_gpu(name: str) -> Gpu:
+    if name.upper() not in GPUS:
+        raise unknown("GPU", name, GPUS)
+    return GPUS[name.upper()]

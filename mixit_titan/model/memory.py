@@ -1,0 +1,220 @@
+"""Memory of one rank in a training step, from the shape of the model and the way the step is run.
+Arithmetic: no model is built, and torch is not needed.
+
+The peak is the larger of two moments, in both of which the activations of all layers are there: in
+the loss, with the logits of a chunk; and in the backward pass of the last layer, with what is
+recomputed of it and the gradients of its activations. The optimizer has less. What a layer keeps
+was read off the allocations of eager steps, and for compiled blocks off the graphs that
+torch.compile's partitioner cuts (tests/model/test_memory.py does both).
+
+Per token: n width, f width of the MLP, k width of keys and of values.
+"""
+
+from dataclasses import asdict, dataclass
+
+from mixit_titan.kernels.forms import Form
+from mixit_titan.model.accounting import Weight, count, memory_per_rank, weights
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.storage import DTYPE_BYTES
+from mixit_titan.model.variants import Variant
+
+_FLOAT32 = 4
+_FINAL = 3
+"""Widths that the last norm keeps: its input, what it multiplies by its weight, its output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """How a step is run."""
+
+    rows: int
+    """Of one microbatch, on each data-parallel rank."""
+    length: int
+    dtype: str = "bfloat16"
+    """What the products are computed in."""
+    recomputation: str = "none"
+    compiled: bool = True
+    """The blocks and the loss."""
+    chunks: int = 1
+    """Of the head and the loss."""
+    microbatches: int = 1
+    graphs: bool = False
+    """Forward and backward are one CUDA graph, whose memory nothing else can use."""
+    validates: bool = False
+    shards: int = 1
+    """Ranks that FSDP2 divides the weights among, those of one row among them."""
+    replicas: int = 1
+    """Of the shards: HSDP."""
+    tensor: int = 1
+    """Ranks that compute each layer together, with sequence parallelism."""
+    context: int = 1
+    """Ranks that divide each row among them."""
+    frozen: str = "sharded"
+    """How FSDP2 keeps frozen weights."""
+    resharded: bool = True
+    """Whether a layer's weights are given back after its forward pass."""
+    offloaded: bool = False
+    """Weights, gradients and moments are in the memory of the CPU."""
+    moment_bytes: int = 4
+
+    @property
+    def tokens(self) -> int:
+        """Of one microbatch, on one rank."""
+        return -(-self.rows * self.length // (self.context * self.tensor))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activations:
+    """Bytes that come and go with the tokens."""
+
+    kept: int
+    """Of all layers, from the forward pass for the backward pass."""
+    loss: int
+    """In the loss, beside them: hidden states, logits and their gradients."""
+    backward: int
+    """In the backward pass of a layer, beside them: what is recomputed, and gradients."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepMemory:
+    """Bytes on one rank."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    mixing: int
+    gathered: int
+    """What FSDP2 has whole of weights that are sharded: the head, one layer and the next."""
+    activations: int
+    logits: int
+    """In the loss, with the whole gradient of the head."""
+    backward: int
+    """In the backward pass of a layer, with its whole gradients before they are scattered."""
+    validation: int
+    """A forward pass beside a CUDA graph, which keeps its own memory."""
+
+    @property
+    def total(self) -> int:
+        """The peak: `logits` and `backward` are not there at once."""
+        parts = asdict(self)
+        later = max(parts.pop("logits"), parts.pop("backward"))
+        return sum(parts.values()) + later
+
+    @property
+    def without_matrices(self) -> int:
+        return self.total - self.mixing
+
+
+def step_memory(shape: Shape, variant: Variant, step: Step, form: Form | None) -> StepMemory:
+    """The memory of a rank; `form` is that of the mixing matrices, if there are any."""
+    counts = count(shape, variant, form=form)
+    state = memory_per_rank(counts, ranks=step.shards * step.tensor, dtype=step.dtype)
+    whole = 0
+    if step.frozen == "resident":
+        size = DTYPE_BYTES[step.dtype] * counts.frozen // step.tensor
+        whole = size - size // step.shards
+    on_gpu = 0 if step.offloaded else 1
+    used = activations(shape, variant, step)
+    head, layer = (
+        sum(weight.elements for weight in group if weight.part not in variant.frozen)
+        for group in _groups(shape, variant)
+    )
+    # A head in chunks adds up its gradient in float32, and FSDP2 copies it to scatter it. One that
+    # is not is scattered from the dtype that it was computed in.
+    size = DTYPE_BYTES[step.dtype]
+    in_loss = head * ((_FLOAT32 if step.chunks > 1 else size) + _FLOAT32)
+    in_backward = layer * (size + _FLOAT32) + head * _FLOAT32
+    return StepMemory(
+        weights=on_gpu * (state.weights + whole),
+        gradients=on_gpu * state.gradients,
+        optimizer=on_gpu * state.optimizer * step.moment_bytes // 4,
+        mixing=state.mixing // (1 if form == "sharded" else step.tensor),
+        gathered=_gathered(shape, variant, step, form),
+        activations=used.kept,
+        logits=used.loss + in_loss // step.tensor,
+        backward=used.backward + in_backward // step.tensor,
+        validation=_validation(shape, step) if step.graphs and step.validates else 0,
+    )
+
+
+def activations(shape: Shape, variant: Variant, step: Step) -> Activations:
+    before_head = {w.part for w in weights(shape, variant)} - {"head"}
+    if before_head <= set(variant.frozen):
+        kept = backward = 0  # there is no backward pass but that of the head
+    else:
+        kept = layer_keeps(shape, variant, step.recomputation, compiled=step.compiled)
+        again = layer_keeps(shape, variant, "none", compiled=step.compiled) - kept
+        # The gradients of the layer's output and of the three parts of its MLP. Where the product
+        # of the gate was kept, it has been given back by then.
+        product = 0 if "mlp" in variant.frozen else shape.hidden
+        backward = again + shape.width + 3 * shape.hidden - product
+    size, tokens = DTYPE_BYTES[step.dtype], step.tokens
+    hidden = tokens * _FINAL * shape.width * size
+    if step.chunks > 1:  # the chunks are copies, and their gradients are added up in float32
+        hidden += tokens * shape.width * (size + _FLOAT32)
+    # Compiled, the loss reads the logits and writes their gradient. Eager, it has three copies in
+    # float32, and in chunks the logits as well.
+    each = 2 * size if step.compiled else 3 * _FLOAT32 + (size if step.chunks > 1 else 0)
+    return Activations(
+        kept=shape.layers * tokens * kept * size,
+        loss=hidden + -(-tokens // step.chunks) * shape.vocab * each,
+        backward=tokens * backward * size,
+    )
+
+
+def layer_keeps(shape: Shape, variant: Variant, recomputation: str, *, compiled: bool) -> int:
+    """Elements of the compute dtype that one layer keeps of each token for its backward pass."""
+    n, f, attends = shape.width, shape.hidden, variant.mixer == "attention"
+    k = (shape.kv_heads or shape.heads) * shape.head_dim
+    lse = 2 * shape.heads  # of each head, in float32
+    trained = {part: part not in variant.frozen for part in ("qk", "v", "o", "mlp", "norm")}
+    if recomputation == "full":
+        return n
+    mixed = n + lse if attends else n * trained["o"]
+    if recomputation == "selective":
+        # Input, mixed values, and every other product that the backward pass needs: q, v and the
+        # first of the MLP. With biases a product is an addmm, all of which are kept.
+        kept = n + mixed + (n + k if attends else 0) + f
+        if shape.bias:
+            kept += (k if attends else 0) + n + f
+        if not compiled:  # eager code cannot know that nobody needs them
+            kept += n if attends else 2 * n
+        return kept
+    # Input, output of the norm, q, k, v, mixed values; then h, output of the norm, both parts of
+    # the gate and their product. Eager code keeps what a norm multiplies by its weight, and the
+    # activation of the gate.
+    into_mixer = n * (trained["v"] or (attends and trained["qk"]))
+    kept = n + into_mixer + (n + 2 * k if attends else 0) + mixed
+    kept += n + n * trained["mlp"] + 2 * f + f * trained["mlp"]
+    return kept if compiled else kept + 2 * n * trained["norm"] + f
+
+
+def _groups(shape: Shape, variant: Variant) -> tuple[list[Weight], list[Weight]]:
+    """What FSDP2 gathers together: the weights of the head, and those of one layer."""
+    everything = list(weights(shape, variant))
+    layer = [weight for weight in everything if weight.name.startswith("layers.0.")]
+    # A tied embedding is one group with the head.
+    names = ("tok_embeddings.", "norm.") if shape.tied else ("norm.", "lm_head.")
+    return [weight for weight in everything if weight.name.startswith(names)], layer
+
+
+def _gathered(shape: Shape, variant: Variant, step: Step, form: Form | None) -> int:
+    """In the compute dtype: the head's group, which is kept from the forward to the backward pass,
+    one layer and the next; all layers where they are not given back."""
+    resident = variant.frozen if step.frozen == "resident" else ()
+    head, layer = (
+        sum(weight.elements for weight in group if weight.part not in resident)
+        for group in _groups(shape, variant)
+    )
+    if form == "sharded":
+        layer += shape.heads * shape.seq_len**2
+    layers = min(2, shape.layers) if step.resharded else shape.layers
+    return DTYPE_BYTES[step.dtype] * (head + layers * layer) // step.tensor
+
+
+def _validation(shape: Shape, step: Step) -> int:
+    """A forward pass: one layer's widest moment, and the logits of a chunk."""
+    size = DTYPE_BYTES[step.dtype]
+    layer = step.tokens * 3 * (shape.width + shape.hidden) * size
+    each = size if step.compiled else size + 2 * _FLOAT32
+    return layer + -(-step.tokens // step.chunks) * shape.vocab * each

@@ -1,0 +1,109 @@
+"""Float8 for the products of the layers' linears, by torchtitan's converter.
+
+Weights stay what they are: float32 to the optimizer, bfloat16 where they are frozen, and so in
+checkpoints. They and the activations are rounded to float8 in front of each product.
+"""
+
+import dataclasses
+import importlib.util
+from dataclasses import dataclass
+
+import torch
+from torchtitan.components.quantization import Float8Linear, Float8LinearConverter
+from torchtitan.models.common import Linear
+from torchtitan.tools import utils
+from torchtitan.tools.logging import logger
+
+from mixit_titan.device import has_gpu
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.llama import Float8Recipe, MixitLlama, ScaledLinear
+
+_HEAD = "lm_head"  # its rounding would be that of the logits
+
+if Float8Linear is not None:
+
+    class ScaledFloat8Linear(Float8Linear):
+        """factor * (W x + b)"""
+
+        @dataclass(kw_only=True, slots=True)
+        class Config(Float8Linear.Config):
+            factor: float
+
+        def __init__(self, config: Config) -> None:
+            super().__init__(config)
+            self.factor = config.factor
+
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return self.factor * super().forward(input)
+
+
+def check_float8(recipe: Float8Recipe, *, emulate: bool, compiled: bool, on_gpu: bool) -> None:
+    """Refuse float8 where it would not run, or not be faster: a ConfigError. `on_gpu`: whether the
+    model will run on one, which need not be in this machine."""
+    key = f"quantize.recipe = {recipe!r}"
+    if Float8Linear is None:
+        missing = importlib.util.find_spec("torchao") is None
+        raise ConfigError(
+            f"{key} needs the package torchao, which "
+            + ("is not installed" if missing else f"does not work with torch {torch.__version__}")
+            + ": pip install 'mixit-titan[float8]', or remove [quantize]"
+        )
+    if emulate:
+        if compiled:
+            raise ConfigError("quantize.emulate is for eager runs: set compile.enable = false")
+        return
+    if not on_gpu:
+        raise ConfigError(
+            f"{key} needs a GPU with float8 and there is none here: remove [quantize], or set "
+            "quantize.emulate = true to see its rounding without its speed"
+        )
+    if has_gpu() and not (utils.has_cuda_capability(8, 9) or utils.has_rocm_capability(9, 4)):
+        raise ConfigError(
+            f"{key} needs a GPU with float8 (compute capability 8.9 or higher, as an L40S, H100 or "
+            f"B200 has), and this one is {torch.cuda.get_device_name()}: remove [quantize]"
+        )
+    if not compiled:
+        # Eager, torchao rounds in many launches, and computes the gradient of a frozen weight.
+        raise ConfigError(
+            f"{key} is slower than bfloat16 without torch.compile: set compile.enable = true, with "
+            "'model' among compile.components"
+        )
+
+
+def quantize(
+    config: MixitLlama.Config, recipe: Float8Recipe, *, emulate: bool, compiled: bool
+) -> MixitLlama.Config:
+    """The model's config with the linears of its layers, frozen ones too, in float8. The head stays
+    as it is, and so do linears with a width that is no multiple of 16. Where the model will run on
+    GPUs of other machines, its linears stay as they are."""
+    config.float8 = recipe
+    if not emulate and not has_gpu():
+        return config
+    factors = {fqn: scaled.factor for fqn, scaled, *_ in config.traverse(ScaledLinear.Config)}
+    converter = Float8LinearConverter.Config(
+        recipe_name=recipe,
+        filter_fqns=[_HEAD],
+        emulate=emulate,
+        model_compile_enabled=compiled,
+    ).build()
+    if emulate:  # which torchtitan does by another recipe than the one that was asked for
+        recipes = type(converter.torchao_config)
+        asked = recipes.from_recipe_name(recipe)
+        converter.torchao_config = dataclasses.replace(asked, emulate=True)
+    config = converter.convert(config)
+    linears = {fqn: linear for fqn, linear, *_ in config.traverse(Linear.Config)}
+    converted = {fqn for fqn, linear in linears.items() if isinstance(linear, Float8Linear.Config)}
+    if not converted:
+        raise ConfigError(
+            f"quantize.recipe = {recipe!r} needs widths that are multiples of 16, and model.width "
+            f"is {config.shape.width}: change it, or remove [quantize]"
+        )
+    for fqn, linear, parent, attribute in config.traverse(Float8Linear.Config):
+        if fqn in factors:  # the converter has dropped it
+            settings = {
+                f.name: getattr(linear, f.name) for f in dataclasses.fields(linear) if f.init
+            }
+            setattr(parent, attribute, ScaledFloat8Linear.Config(**settings, factor=factors[fqn]))
+    rest = sorted(linears.keys() - converted)
+    logger.info(f"Float8 ({recipe}) in {len(converted)} linears, not in {', '.join(rest)}")
+    return config
