@@ -1,83 +1,36 @@
 """`mixit-titan bench`: from its arguments to a table, bench.json and bench.png."""
 
+import contextlib
 import dataclasses
 import functools
-import itertools
+import os
+import signal
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from mixit_titan.bench.arguments import LEAST_ROUNDS, BenchArguments, command_line
 from mixit_titan.bench.arithmetic import limits, limits_markdown
-from mixit_titan.bench.compare import compare, comparison_table, only_in
+from mixit_titan.bench.compare import compare, comparison_table, measured_otherwise, only_in
 from mixit_titan.bench.figures import draw_point
-from mixit_titan.bench.ranks import run_point_on_ranks
+from mixit_titan.bench.ranks import add_efficiency, measure_alone, shards_over_all
 from mixit_titan.bench.report import remarks, tables
 from mixit_titan.bench.run import run_point
-from mixit_titan.bench.scan import AXES, scan_jobs, write_scan
+from mixit_titan.bench.runs import read_point, split_axes
+from mixit_titan.bench.scan import scan_jobs, write_scan
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PLAIN
-from mixit_titan.device import check_device, has_gpu
+from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import write_json, write_text
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
-from mixit_titan.model.shapes import find_flavor
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
-
-LEAST_ROUNDS = 8
-
-
-@dataclass
-class BenchArguments:
-    """Measure the throughput of the variants, interleaved, beside what the arithmetic of each
-    allows. Several values separated by commas make a scan, with a process for each point.
-
-    Example: mixit-titan bench --width 512 --layers 12 --heads 8 --vocab 8192 --seq-len 256
-    """
-
-    variants: tuple[str, ...] = tuple(VARIANTS)
-    """Any variants, and `plain`, a Llama in plain PyTorch. `standard` is always measured."""
-    flavor: str = "debug"
-    """A named shape. The next options change it."""
-    width: str | None = None
-    layers: int | None = None
-    heads: int | None = None
-    hidden: int | None = None
-    """Width of the MLP (default: four times a --width, else the flavour's)."""
-    vocab: int | None = None
-    seq_len: str | None = None
-    batch: str = "4"
-    """Sequences of a step, on each rank."""
-    dtype: str = "bfloat16" if has_gpu() else "float32"
-    """bfloat16, float32 or both."""
-    compile: str = "off"
-    """on, off or both."""
-    ac: str = "none"
-    """Activation checkpointing: none, selective, full."""
-    frozen: str = "sharded"
-    """With many ranks: frozen weights are sharded, or resident (whole on each rank)."""
-    rounds: int = LEAST_ROUNDS
-    """Timed rounds, after the warm-up. Each is one step of every variant."""
-    nproc: int = 1
-    """Ranks to start here; they share the model by FSDP2. Ignored inside torchrun and srun."""
-    alone: bool = True
-    """With many ranks: measure one rank alone as well, for the efficiency of scaling. Turn it off
-    where one rank cannot hold the model."""
-    profile: bool = False
-    """Write a Chrome trace and a table of the costliest operators of each variant."""
-    compare: tuple[Path, Path] | None = None
-    """Measure nothing: show what has changed between two bench.json, and exit with code 1 if a
-    ratio has fallen by more than --tolerance."""
-    tolerance: float = 5.0
-    """Percent."""
-    limits: str | None = None
-    """Measure nothing: compute the limits of all flavours on a GPU, such as H100."""
-    out: Path = Path("runs/bench")
-    """Folder for bench.json and bench.png."""
+from mixit_titan.runtime.stop import StopAgreed
 
 
 def run_bench(args: BenchArguments) -> None:
@@ -95,23 +48,25 @@ def _console() -> Console:
 
 
 def _measure(args: BenchArguments, console: Console) -> None:
-    check_device()
-    args = dataclasses.replace(args, variants=_variants(args.variants))
-    points = _points(args)
+    if args.device != "cpu":
+        check_device()
     if args.rounds < LEAST_ROUNDS:
         raise ConfigError(
             f"--rounds is {args.rounds}: a median of fewer than {LEAST_ROUNDS} says little"
         )
+    args = dataclasses.replace(args, variants=_variants(args.variants))
+    each = split_axes(args)
     ranks = ranks_from_environment()
-    if ranks is not None and len(points) > 1:
+    if ranks is not None and len(each) > 1:
         raise ConfigError("a scan starts its own processes: use --nproc instead of torchrun")
     nproc = ranks or local_ranks(args.nproc)
-    if nproc > 1 and PLAIN in args.variants:
-        raise ConfigError("the plain Llama is for one rank: leave it out of --variants")
+    points = [read_point(one, nproc) for one in each]
+    if PLAIN in args.variants:
+        _check_plain(points)
     if len(points) > 1:
-        _scan(args, points, nproc, console)
+        _scan(args, each, points, console)
     else:
-        _measure_point(args, points[0], nproc, args.out)
+        _measure_point(each, nproc, 0, args.out)
 
 
 def _variants(named: tuple[str, ...]) -> tuple[str, ...]:
@@ -122,80 +77,53 @@ def _variants(named: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(["standard", *names]))
 
 
-def _points(args: BenchArguments) -> list[Point]:
-    base = find_flavor(args.flavor)
-    axes: dict[str, list[Any]] = {
-        "seq_len": _numbers("--seq-len", args.seq_len, base.seq_len),
-        "width": _numbers("--width", args.width, base.width),
-        "batch": _numbers("--batch", args.batch, 0),
-        "compile": [_switch(word) for word in args.compile.split(",")],
-        "ac": args.ac.split(","),
-        "dtype": args.dtype.split(","),
-    }
-    assert tuple(axes) == AXES
-    points = []
-    for values in itertools.product(*(dict.fromkeys(choices) for choices in axes.values())):
-        at = dict(zip(axes, values, strict=True))
-        given = {k: v for k in ("layers", "heads", "vocab") if (v := getattr(args, k)) is not None}
-        hidden = args.hidden
-        if hidden is None:
-            hidden = 4 * at["width"] if args.width else base.hidden
-        shape = dataclasses.replace(
-            base, seq_len=at.pop("seq_len"), width=at.pop("width"), hidden=hidden, **given
-        )
-        points.append(Point(shape=shape, frozen=args.frozen, **at))
-    return points
-
-
-def _numbers(option: str, text: str | None, default: int) -> list[int]:
-    if text is None:
-        return [default]
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError as error:
+def _check_plain(points: Sequence[Point]) -> None:
+    if any(point.ranks > 1 for point in points):
+        raise ConfigError("the plain Llama is for one rank: leave it out of --variants")
+    if any(point.documents for point in points):
         raise ConfigError(
-            f"{option} is {text!r}: it must be a number, or several separated by commas"
-        ) from error
+            "the plain Llama knows no documents: leave it out of --variants, or set --documents off"
+        )
 
 
-def _switch(word: str) -> bool:
-    if word not in ("on", "off"):
-        raise unknown("value of --compile", word, ["on", "off"])
-    return word == "on"
-
-
-def _measure_point(args: BenchArguments, point: Point, nproc: int, out: Path) -> None:
+def _measure_point(each: Sequence[BenchArguments], nproc: int, number: int, out: Path) -> None:
     """By `nproc` ranks: this process is one, or starts them."""
-    args = dataclasses.replace(args, out=out)
-    if nproc > 1 and ranks_from_environment() is None:
-        launch(nproc, ["bench", *_arguments(args, point)], lambda: None)
+    args = dataclasses.replace(each[number], out=out, nproc=1)  # --nproc is torchrun's own word too
+
+    def measure_here() -> None:
+        with locked(args.out) if os.environ["RANK"] == "0" else contextlib.nullcontext():
+            _measure_here(args, nproc)
+
+    if ranks_from_environment() is None:
+        code = launch(nproc, ["bench", *command_line(args)], measure_here)
+        if code:
+            sys.exit(code)
     else:
-        _measure_here(args, point, nproc)
+        measure_here()
 
 
-def _arguments(args: BenchArguments, point: Point) -> list[str]:
-    """The command line of a rank that measures one point."""
-    shape = point.shape
-    words = ["--variants", *args.variants, "--flavor", args.flavor]
-    for key in ("width", "layers", "heads", "hidden", "vocab", "seq_len"):
-        words += [f"--{key.replace('_', '-')}", str(getattr(shape, key))]
-    words += ["--batch", str(point.batch), "--dtype", point.dtype, "--ac", point.ac]
-    words += ["--compile", "on" if point.compile else "off", "--rounds", str(args.rounds)]
-    words += ["--frozen", point.frozen]
-    words += ["--alone" if args.alone else "--no-alone", "--out", str(args.out)]
-    return [*words, *(["--profile"] if args.profile else [])]
-
-
-def _measure_here(args: BenchArguments, point: Point, ranks: int) -> None:
-    console = _console()
+def _measure_here(args: BenchArguments, ranks: int) -> None:
+    console, point = _console(), read_point(args, ranks)
     profile_to = args.out / "profile" if args.profile else None
-    options = {"profile_to": profile_to, "note": lambda text: console.print(f"[dim]{text}[/dim]")}
-    if ranks > 1:
-        found = run_point_on_ranks(point, args.variants, args.rounds, alone=args.alone, **options)
-        if found is None:
-            return  # rank 0 reports
-    else:
-        found = run_point(point, args.variants, args.rounds, **options)
+    alone = None
+    if ranks > 1 and args.alone and shards_over_all(point) and os.environ["RANK"] == "0":
+        console.print("[dim]one rank alone[/dim]")
+        alone = measure_alone(args, point)  # the others wait where the process group is made
+    try:
+        found = run_point(
+            point,
+            args.variants,
+            args.rounds,
+            interleaved=args.interleaved,
+            profile_to=profile_to,
+            note=lambda text: console.print(f"[dim]{text}[/dim]"),
+        )
+    except StopAgreed:
+        sys.exit(128 + signal.SIGTERM)
+    if found is None:
+        return  # rank 0 reports
+    if alone is not None:
+        add_efficiency(found, alone)
     write_json(args.out / "bench.json", found)
     draw_point(found, args.out / "bench.png")
     _show(found, console)
@@ -213,9 +141,11 @@ def _show(found: dict[str, Any], console: Console) -> None:
         console.print(remark)
 
 
-def _scan(args: BenchArguments, points: list[Point], nproc: int, console: Console) -> None:
-    measure = functools.partial(_measure_point, args)
-    jobs = scan_jobs(points, args.variants, args.rounds, nproc, args.out, measure)
+def _scan(
+    args: BenchArguments, each: Sequence[BenchArguments], points: Sequence[Point], console: Console
+) -> None:
+    measure = functools.partial(_measure_point, each, points[0].ranks)
+    jobs = scan_jobs(points, args.variants, args.rounds, args.out, measure)
     with locked(args.out):
         runner = Runner(jobs)
         runner.run()
@@ -236,6 +166,11 @@ def _compare(args: BenchArguments, console: Console) -> None:
         alone = [f"{variant} ({point})" for point, variant in only_in(one, other)]
         if alone:
             console.print(f"not compared, only in {one}: {', '.join(alone)}")
+        if measured_otherwise(one) and not measured_otherwise(other):
+            console.print(
+                f"{one} is of an earlier version, which measured a loop of its own: the trainer's "
+                "FSDP2 on one rank is not in it"
+            )
     if fallen:
         console.print(f"slower by more than {args.tolerance:g}%: {', '.join(fallen)}")
         sys.exit(1)

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from mixit_titan.bench.report import path_words
 from mixit_titan.errors import ConfigError
 from mixit_titan.tables import screen_table
 
@@ -48,6 +49,13 @@ def only_in(path: Path, other: Path) -> list[tuple[str, str]]:
     return [key for key in read_ratios(path) if key not in there]
 
 
+def measured_otherwise(path: Path) -> bool:
+    """Whether a bench.json is of a version that did not measure the trainer's steps, but those of a
+    loop of its own: without its FSDP2 on one rank, its documents, CUDA graphs and chunks."""
+    found = json.loads(path.read_text())
+    return not all(point.get("measured") for point in found.get("points", [found]))
+
+
 def read_ratios(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """(settings, variant) -> its row, of a bench.json of one point or of a scan."""
     try:
@@ -81,12 +89,12 @@ def read_ratios(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 def _settings_text(settings: dict[str, Any]) -> str:
     """Everything that must be the same for two ratios to be compared; not the number of rounds."""
-    shape, compiled = settings["shape"], "compiled" if settings["compile"] else "eager"
+    shape = settings["shape"]
     sizes = f"{shape['width']}x{shape['layers']}x{shape['heads']}x{shape['hidden']}"
+    length = settings.get("seq_len", shape["seq_len"])
     return (
-        f"{sizes}, vocabulary {shape['vocab']}, length {shape['seq_len']}, "
-        f"batch {settings['batch']}, {settings['dtype']}, {compiled}, ac {settings['ac']}, "
-        f"ranks {settings['ranks']}, frozen {settings['frozen']}"
+        f"{sizes}, vocabulary {shape['vocab']}, length {length}, batch {settings['batch']}, "
+        f"{', '.join(path_words(settings))}"
     )
 
 

@@ -1,4 +1,4 @@
-"""bench.png: bars of one point, or lines of a scan, each with the limit of its arithmetic."""
+"""bench.png: bars of one point, or lines of a scan, each with the ratio of FLOPs."""
 
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ def draw_point(found: dict[str, Any], path: Path) -> None:
     left.set_ylabel("tokens/s (median, quartiles)")
     ratios = [row["ratio"] for row in rows]
     right.bar(names, ratios, color=colors, yerr=_whiskers(rows, "ratio", "_interval"))
-    limits = [row["limit"] for row in rows]
+    flops = [row["limit"] for row in rows]
     places = range(len(rows))
-    right.hlines(limits, [x - 0.45 for x in places], [x + 0.45 for x in places], color="black")
-    right.set_ylabel("ratio to standard; line: limit")
+    right.hlines(flops, [x - 0.45 for x in places], [x + 0.45 for x in places], color="black")
+    right.set_ylabel("ratio to standard; line: FLOP ratio")
     for axes in (left, right):
         axes.tick_params(axis="x", rotation=30)
         axes.grid(axis="y", alpha=0.3)
@@ -47,7 +47,7 @@ def draw_scan(lines: dict[str, list[dict[str, Any]]], axis: str, path: Path) -> 
         for variant in (row["variant"] for row in points[0]["variants"]):
             _line(points, variant, axis, left, right)
         left.set_ylabel("tokens/s")
-        right.set_ylabel("ratio to standard; dashed: limit")
+        right.set_ylabel("ratio to standard; dashed: FLOP ratio")
         left.legend(fontsize=8)
         for axes in (left, right):
             axes.set_xlabel(axis.replace("_", " "))

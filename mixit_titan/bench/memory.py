@@ -18,55 +18,66 @@ from torch.profiler import ProfilerActivity, profile
 from mixit_titan.bench.measure import WallClock
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PLAIN, Steps
-from mixit_titan.device import has_gpu
+from mixit_titan.device import has_gpu, local_device
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.accounting import memory_per_rank
 from mixit_titan.model.storage import DTYPE_BYTES
 
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
+_FEWER = ", name fewer --variants, or measure one after another by --no-interleaved"
 
 
 @contextlib.contextmanager
-def fitting(point: Point, variants: Sequence[str], ranks: int) -> Iterator[None]:
+def fitting(point: Point, variants: Sequence[str]) -> Iterator[None]:
     """Refuse what cannot fit, and turn an allocation that fails within into one sentence."""
-    needed, there = least_memory(point, variants, ranks), memory_of_rank(ranks)
+    there = memory_of_rank(point.ranks)
+    needed = max(least_memory(point, [variant]) for variant in variants)
     if needed > there:
         raise _too_big(point, f"it needs at least {_gib(needed)} and a rank has {_gib(there)}")
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise _too_big(point, "the GPU ran out of memory") from error
+        raise _too_big(point, "the GPU ran out of memory", _FEWER) from error
     except RuntimeError as error:
         if "can't allocate memory" not in str(error):
             raise
-        raise _too_big(point, "the machine ran out of memory") from error
+        raise _too_big(point, "the machine ran out of memory", _FEWER) from error
 
 
-def least_memory(point: Point, variants: Sequence[str], ranks: int) -> int:
+def fit_together(point: Point, variants: Sequence[str]) -> bool:
+    """Whether the models of all variants may be there at once, as far as can be told before."""
+    return least_memory(point, variants) <= memory_of_rank(point.ranks)
+
+
+def least_memory(point: Point, variants: Sequence[str]) -> int:
     """Bytes of a rank below which it cannot work: the state of all models, which are there at once,
-    and of one of them the logits and what each layer hands on to the next."""
+    and of one of them the logits of a chunk and what each layer hands on to the next."""
     state = 0
     for variant in variants:
         counts = point.counts("standard" if variant == PLAIN else variant)
-        state += memory_per_rank(counts, ranks=ranks, dtype=point.dtype).total
-    shape, size = point.shape, DTYPE_BYTES[point.dtype]
-    return state + point.tokens * size * (shape.vocab + shape.layers * shape.width)
+        state += memory_per_rank(counts, ranks=point.ranks, dtype=point.dtype).total
+    shape, tokens = point.shape, point.tokens // point.microbatches
+    # Ranks that have a batch together have a part of it each.
+    tokens = tokens * point.data_parallel // point.ranks
+    per_token = shape.vocab // point.chunks + shape.layers * shape.width
+    return state + tokens * DTYPE_BYTES[point.dtype] * per_token
 
 
 def memory_of_rank(ranks: int) -> int:
     """Bytes of one rank: its GPU's, or its share of the machine's."""
     if has_gpu():
-        return torch.cuda.mem_get_info()[1]
+        # To ask for what is free would make a context of each rank on the first GPU.
+        return torch.cuda.get_device_properties(local_device()).total_memory
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):  # no limit, or none that is a number
         total = min(total, int(_CGROUP.read_text()))
     return total // ranks
 
 
-def _too_big(point: Point, why: str) -> ConfigError:
+def _too_big(point: Point, why: str, advice: str = "") -> ConfigError:
     return ConfigError(
-        f"a batch of {point.batch} sequences of {point.shape.seq_len} tokens does not fit: {why}. "
-        "Lower --batch or --seq-len, or name fewer --variants"
+        f"a batch of {point.batch // point.microbatches} sequences of {point.seq_len} tokens does "
+        f"not fit: {why}. Lower --batch or --seq-len{advice}"
     )
 
 
@@ -77,11 +88,11 @@ def _gib(size: int) -> str:
 @dataclass(frozen=True)
 class Peak:
     accumulating: int
-    """Of a step that accumulates two batches. In the second one weights, gradients, optimizer
+    """Of a step that accumulates two microbatches. In the second one weights, gradients, optimizer
     state and activations are all there at once."""
     one_batch: int
-    """Of a step of one batch. The gradients come as the activations go, so where there are more
-    activations than gradients, the gradients do not show in the peak."""
+    """Of a step of one microbatch. The gradients come as the activations go, so where there are
+    more activations than gradients, the gradients do not show in the peak."""
 
 
 def peak_memory(build: Callable[[], Steps]) -> Peak:
@@ -93,23 +104,27 @@ def peak_memory(build: Callable[[], Steps]) -> Peak:
 def _on_gpu(build: Callable[[], Steps]) -> Peak:
     before = torch.cuda.memory_allocated()
     steps = build()
-    steps.step(WallClock())  # the optimizer's state is there from the second step on
+    steps.step(WallClock(), 1)  # the optimizer's state is there from the second step on
     peaks = []
-    for batches in (1, 2):
+    for microbatches in (1, 2):
         torch.cuda.reset_peak_memory_stats()
-        steps.step(WallClock(), batches)
+        steps.step(WallClock(), microbatches)
         peaks.append(torch.cuda.max_memory_allocated() - before)
-    return Peak(one_batch=peaks[0], accumulating=peaks[1])
+    steps.close()
+    # Where a CUDA graph is captured, in the second step, its gradients are there already, and the
+    # allocator sees nothing of what a replay uses.
+    return Peak(one_batch=peaks[0], accumulating=max(peaks))
 
 
 def _on_cpu(build: Callable[[], Steps]) -> Peak:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints that it starts and stops
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         steps = build()
-        steps.step(WallClock())
-        for batches in (1, 2):
-            with torch.profiler.record_function(f"step of {batches}"):
-                steps.step(WallClock(), batches)
+        steps.step(WallClock(), 1)
+        for microbatches in (1, 2):
+            with torch.profiler.record_function(f"step of {microbatches}"):
+                steps.step(WallClock(), microbatches)
+        steps.close()
     return _read(profiler)
 
 

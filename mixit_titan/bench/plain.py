@@ -66,8 +66,9 @@ class PlainLlama(nn.Module):
 
     def forward(self, tokens_BL: torch.Tensor) -> torch.Tensor:
         x_BLD = self.embedding(tokens_BL)
+        cos, sin = (table[: tokens_BL.shape[1]] for table in (self.cos, self.sin))
         for block in self.blocks:
-            x_BLD = block(x_BLD, self.cos, self.sin)
+            x_BLD = block(x_BLD, cos, sin)
         return self.head(self.norm(x_BLD))
 
 

@@ -1,108 +1,61 @@
-"""One point on many ranks: the trainer's FSDP2 model, and beside it one rank alone.
+"""What several ranks know of each other.
 
-All ranks take the same steps of the same models in the same order. Whatever depends on a clock is
-decided by rank 0 and told to the others: ranks that disagree on the number of steps would wait for
-each other in different collectives.
+Whatever depends on a clock is decided by rank 0 and told to the others: ranks that disagree on the
+number of steps would wait for each other in different collectives.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torchtitan.config.configs import CommConfig, ParallelismConfig
-from torchtitan.distributed import ParallelDims
-from torchtitan.distributed import utils as dist_utils
-from torchtitan.tools import utils
 
-from mixit_titan.bench.arithmetic import bytes_per_step
-from mixit_titan.bench.measure import Times, measure
-from mixit_titan.bench.memory import Peak, fitting, peak_memory
-from mixit_titan.bench.profile import profile
-from mixit_titan.bench.run import result
+from mixit_titan.bench.arguments import BenchArguments, command_line
+from mixit_titan.bench.measure import Times
+from mixit_titan.bench.memory import Peak
 from mixit_titan.bench.settings import Point
-from mixit_titan.bench.steps import PHASES, Clock, Steps
+from mixit_titan.bench.steps import PHASES
+from mixit_titan.config.checks import SHARD_OVER_ALL
 from mixit_titan.device import local_device
-from mixit_titan.model.variants import find_variant
-from mixit_titan.runtime.launch import leave_process_group
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.communication import step_bytes
+from mixit_titan.model.memory import Step
+from mixit_titan.model.variants import Variant, find_variant
 
-_TIMEOUT = 1800
-"""Seconds that a rank waits for another: for a compilation, or for one rank's steps alone."""
-
-
-class Alone:
-    """Steps of rank 0 without the others, which pass."""
-
-    def __init__(self, variant: str, point: Point) -> None:
-        self.steps = Steps(variant, point) if dist.get_rank() == 0 else None
-
-    def step(self, clock: Clock) -> None:
-        clock.start()
-        if self.steps is not None:
-            self.steps.step(clock)
+_OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
+_OF_A_STEP = "SLURM_STEP_"
 
 
-def run_point_on_ranks(
-    point: Point,
-    variants: Sequence[str],
-    rounds: int,
-    *,
-    alone: bool,
-    profile_to: Path | None = None,
-    note: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any] | None:
-    """What bench.json holds, on rank 0; None on the others."""
-    device = local_device()
-    utils.device_module.set_device(device)
-    dist_utils.init_distributed(CommConfig(init_timeout_seconds=_TIMEOUT, trace_buf_size=0))
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    if rank != 0:
-        note = lambda text: None  # noqa: E731
-    dims = ParallelDims.from_config(ParallelismConfig(spmd_backend="partial_dtensor"), ranks)
-    with fitting(point, variants, ranks):
-        models = {variant: Steps(variant, point, dims) for variant in variants}
-        singles = {f"{v} alone": Alone(v, point) for v in variants} if alone else {}
-        times = measure(
-            {**models, **singles}, rounds, agree=_agree, before_step=dist.barrier, note=note
-        )
-        if profile_to is not None:
-            for variant, model in models.items():
-                # All ranks take the steps; each has its own trace, and rank 0 the plain name.
-                profile(model, variant, profile_to if rank == 0 else profile_to / f"rank_{rank}")
-        models.clear()
-        singles.clear()
-        peaks = {v: _peak(v, point, dims) for v in variants}
-    everyone = {name: _gather(taken) for name, taken in times.items()}
-    dist.barrier()
-    leave_process_group()
-    return _result(point, variants, everyone, peaks, ranks) if rank == 0 else None
-
-
-def _agree(decision: bool) -> bool:
+def agree(decision: bool) -> bool:
     """The decision of rank 0, on every rank."""
     said = torch.tensor(int(decision), device=local_device())
     dist.broadcast(said, src=0)
     return bool(said.item())
 
 
-def _peak(variant: str, point: Point, dims: ParallelDims) -> Peak:
-    """The highest of all ranks."""
-    peak = peak_memory(lambda: Steps(variant, point, dims))
+def highest(peak: Peak) -> Peak:
+    """Of all ranks."""
     both = torch.tensor([peak.accumulating, peak.one_batch], device=local_device())
     dist.all_reduce(both, op=dist.ReduceOp.MAX)
     return Peak(accumulating=int(both[0]), one_batch=int(both[1]))
 
 
-def _gather(taken: Times) -> list[Times]:
+def gather(taken: Times) -> list[Times]:
     """The times of all ranks, on every rank."""
     mine = [
         [*(phases[phase] for phase in PHASES), cpu]
         for phases, cpu in zip(taken.phases, taken.cpu, strict=True)
     ]
     # A row for the first step too.
-    table = torch.tensor([[taken.first, 0.0, 0.0, 0.0, 0.0], *mine], device=local_device())
+    table = torch.tensor([[taken.first] + [0.0] * len(PHASES), *mine], device=local_device())
     tables = [torch.empty_like(table) for _ in range(dist.get_world_size())]
     dist.all_gather(tables, table)
     gathered = []
@@ -123,23 +76,76 @@ def slowest(everyone: Sequence[Times]) -> Times:
     )
 
 
-def _result(
-    point: Point,
-    variants: Sequence[str],
-    everyone: Mapping[str, list[Times]],
-    peaks: Mapping[str, Peak],
-    ranks: int,
+def rank_rows(
+    found: dict[str, Any], point: Point, everyone: Mapping[str, list[Times]]
 ) -> dict[str, Any]:
-    together = {variant: slowest(everyone[variant]) for variant in variants}
-    found = result(point, together, peaks, ranks=ranks)
+    """Add what only many ranks have. The bytes are those of FSDP2 over all ranks."""
     for row in found["variants"]:
         variant = row["variant"]
+        # A rank's share: ranks of one tensor-parallel group have one batch together.
+        tokens = point.tokens * point.data_parallel / point.ranks
         row["tokens_per_s_per_rank"] = [
-            point.tokens / float(np.median(taken.steps)) for taken in everyone[variant]
+            tokens / float(np.median(taken.steps)) for taken in everyone[variant]
         ]
-        row["communicated_bytes_per_step"] = bytes_per_step(find_variant(variant), point, ranks)
-        if f"{variant} alone" in everyone:
-            single = point.tokens / float(np.median(everyone[f"{variant} alone"][0].steps))
-            row["tokens_per_s_alone"] = single
-            row["scaling_efficiency"] = row["tokens_per_s"] / (ranks * single)
+        if shards_over_all(point):
+            row["communicated_bytes_per_step"] = moved_bytes(find_variant(variant), point)
     return found
+
+
+def moved_bytes(variant: Variant, point: Point) -> dict[str, int]:
+    """What a rank receives in a step."""
+    step = Step(
+        rows=point.batch // point.microbatches,
+        length=point.seq_len,
+        dtype=point.dtype,
+        chunks=point.chunks,
+        microbatches=point.microbatches,
+        shards=point.ranks,
+        frozen=point.frozen,
+    )
+    moved = step_bytes(point.shape, variant, step)
+    return {"weights": moved.weights, "gradients": moved.gradients, "total": moved.total}
+
+
+def shards_over_all(point: Point) -> bool:
+    """FSDP2 over all ranks, and no other parallelism."""
+    degrees = point.run.get("parallelism", {})
+    replicas = int(degrees.get("data_parallel_replicate_degree", 1))
+    return point.data_parallel == point.ranks and replicas == 1
+
+
+def measure_alone(args: BenchArguments, point: Point) -> dict[str, float]:
+    """Tokens per second of each variant on one rank, with as many sequences in a step as a rank
+    has here: by a process of its own, on the GPU and with the threads of this rank."""
+    local = point.batch // point.microbatches
+    sizes = ["--training.local_batch_size", str(local)]
+    sizes += ["--training.global_batch_size", str(point.batch)]
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith((*_OF_A_RANK, _OF_A_STEP))
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        alone = replace(args, nproc=1, profile=False, out=Path(folder))
+        alone.overrides += (*sizes, *SHARD_OVER_ALL)
+        done = subprocess.run(
+            [sys.executable, "-m", "mixit_titan", "bench", *command_line(alone)],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            said = done.stderr.strip().splitlines() or ["it ended without a word"]
+            raise ConfigError(
+                f"one rank alone cannot be measured ({said[-1]}): --no-alone leaves it out"
+            )
+        found = json.loads((Path(folder) / "bench.json").read_text())
+    return {row["variant"]: row["tokens_per_s"] for row in found["variants"]}
+
+
+def add_efficiency(found: dict[str, Any], alone: Mapping[str, float]) -> None:
+    """`alone`: of one rank alone."""
+    for row in found["variants"]:
+        single = alone[row["variant"]]
+        row["tokens_per_s_alone"] = single
+        row["scaling_efficiency"] = row["tokens_per_s"] / (found["settings"]["ranks"] * single)

@@ -1,5 +1,6 @@
 """From the times of a run to the rows of its table, and the tables on the screen."""
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from mixit_titan.bench.measure import Times
 from mixit_titan.bench.memory import Peak
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PHASES, PLAIN
-from mixit_titan.model.accounting import flops_per_token, speed_limit
+from mixit_titan.model.accounting import speed_limit
 from mixit_titan.model.variants import find_variant
 from mixit_titan.tables import screen_table
 
@@ -26,15 +27,15 @@ def rows(
     times: Mapping[str, Times],
     peaks: Mapping[str, Peak],
     *,
-    ranks: int = 1,
     peak_flops: float = math.nan,
 ) -> list[dict[str, Any]]:
-    """One row a variant. `times` are those of the slowest rank, `peak_flops` that of one device."""
+    """One row per variant. `times` are those of the slowest rank, `peak_flops` that of one
+    device."""
     standard = times["standard"].steps
     return [
         {
             "variant": name,
-            **_speed(point.tokens * ranks, point.batch * ranks, taken),
+            **_speed(point, taken),
             **_ratio(standard, taken.steps),
             **_limit(name, point, np.median(standard) / np.median(taken.steps)),
             **_flops(name, point, float(np.median(taken.steps)), peak_flops),
@@ -55,7 +56,9 @@ def ratio_interval(base: Sequence[float], other: Sequence[float]) -> list[float]
     return [float(q) for q in np.quantile(ratios, [0.025, 0.975])]
 
 
-def _speed(tokens: int, samples: int, taken: Times) -> dict[str, Any]:
+def _speed(point: Point, taken: Times) -> dict[str, Any]:
+    """Of all ranks together."""
+    tokens, samples = (each * point.data_parallel for each in (point.tokens, point.batch))
     # A slow step is a low speed: the first quartile of one is the third of the other.
     slow, middle, fast = (float(np.quantile(taken.steps, q)) for q in (0.75, 0.5, 0.25))
     return {
@@ -78,14 +81,20 @@ def _ratio(standard: Sequence[float], steps: Sequence[float]) -> dict[str, Any]:
 
 
 def _limit(name: str, point: Point, ratio: float) -> dict[str, Any]:
-    limit = 1.0 if name == PLAIN else speed_limit(point.shape, find_variant(name))
+    """The ratio of FLOPs, which is in bench.json as `limit`."""
+    limit = 1.0
+    if name != PLAIN:
+        rows = dataclasses.replace(point.shape, seq_len=point.seq_len)
+        limit = speed_limit(rows, find_variant(name))
     return {"limit": limit, "share_of_limit": float(ratio / limit)}
 
 
 def _flops(name: str, point: Point, step: float, peak_flops: float) -> dict[str, Any]:
-    """Useful FLOPs: what a checkpointed activation costs to compute again does not count."""
-    variant = find_variant("standard" if name == PLAIN else name)
-    per_second = flops_per_token(point.shape, variant) * point.tokens / step
+    """Useful FLOPs: what a checkpointed activation costs to compute again does not count. Rows are
+    counted as one document each."""
+    counts = point.counts("standard" if name == PLAIN else name)
+    tokens = point.tokens * point.data_parallel / point.ranks
+    per_second = counts.flops_per_token * tokens / step
     mfu = None if math.isnan(peak_flops) else per_second / peak_flops
     return {"tflops_per_rank": per_second / 1e12, "mfu": mfu}
 
@@ -101,20 +110,38 @@ def _cpu(standard: Times, taken: Times) -> dict[str, Any]:
 
 
 def title(settings: dict[str, Any]) -> str:
+    """`settings` are those of a bench.json, also of one that says less."""
     shape = settings["shape"]
-    how = [settings["dtype"], "compiled" if settings["compile"] else "eager"]
-    if settings["ac"] != "none":
-        how.append(f"{settings['ac']} checkpointing")
-    if settings["ranks"] > 1:
-        how.append(f"{settings['ranks']} ranks")
+    length = settings.get("seq_len", shape["seq_len"])
     return (
         f"width {shape['width']}, {shape['layers']} layers, {shape['heads']} heads, vocabulary "
-        f"{shape['vocab']}, length {shape['seq_len']}, batch {settings['batch']}, {', '.join(how)}"
+        f"{shape['vocab']}, length {length}, batch {settings['batch']}, "
+        f"{', '.join(path_words(settings))}"
     )
 
 
+def path_words(settings: dict[str, Any]) -> list[str]:
+    """How a step is run, without what is usual."""
+    words = [settings["dtype"], "compiled" if settings["compile"] else "eager"]
+    if settings.get("documents"):
+        words.append("documents")
+    if settings.get("graphs"):
+        words.append("CUDA graphs")
+    if settings.get("chunks", 1) > 1:
+        words.append(f"loss in {settings['chunks']} chunks")
+    if settings.get("microbatches", 1) > 1:
+        words.append(f"{settings['microbatches']} microbatches")
+    if settings["ac"] != "none":
+        words.append(f"{settings['ac']} recomputation")
+    if settings["ranks"] > 1:
+        words.append(f"{settings['ranks']} ranks")
+    if settings["frozen"] != "sharded":
+        words.append(f"frozen weights {settings['frozen']}")
+    return words
+
+
 def tables(found: dict[str, Any]) -> list[Table]:
-    """Speed beside its limit; where the time and the memory go; and what only many ranks have."""
+    """Speed beside the ratio of FLOPs; where time and memory go; and what only many ranks have."""
     shown = [_speed_table(found), _step_table(found)]
     return [*shown, _rank_table(found)] if found["settings"]["ranks"] > 1 else shown
 
@@ -125,7 +152,7 @@ def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 
 def _speed_table(found: dict[str, Any]) -> Table:
-    header = ("variant", "tokens/s", "quartiles", "to standard", "95%", "limit", "of limit")
+    header = ("variant", "tokens/s", "quartiles", "to standard", "95%", "FLOP ratio", "of it")
     rows = [
         (
             row["variant"],
@@ -143,7 +170,14 @@ def _speed_table(found: dict[str, Any]) -> Table:
 
 def _step_table(found: dict[str, Any]) -> Table:
     known = any(row["mfu"] is not None for row in found["variants"])
-    header = ("variant", *PHASES, "MiB", "samples/s", "TFLOPS", *(["MFU"] if known else []))
+    header = (
+        "variant",
+        *(phase.replace("_", " + ") for phase in PHASES),
+        "MiB",
+        "samples/s",
+        "TFLOPS",
+        *(["MFU"] if known else []),
+    )
     rows = [
         (
             row["variant"],
@@ -162,20 +196,31 @@ def _rank_table(found: dict[str, Any]) -> Table:
     header = ("variant", "tokens/s of each", "of one alone", "efficiency", "weights", "gradients")
     rows = []
     for row in found["variants"]:
-        speeds, moved = row["tokens_per_s_per_rank"], row["communicated_bytes_per_step"]
+        speeds, moved = row["tokens_per_s_per_rank"], row.get("communicated_bytes_per_step")
         alone = ["", ""]
         if "tokens_per_s_alone" in row:
             alone = [f"{row['tokens_per_s_alone']:,.0f}", f"{row['scaling_efficiency']:.1%}"]
         each = f"{min(speeds):,.0f} to {max(speeds):,.0f}"
-        sizes = [f"{moved[kind] / 2**20:,.2f} MiB" for kind in ("weights", "gradients")]
+        sizes = ["", ""]
+        if moved is not None:
+            sizes = [f"{moved[kind] / 2**20:,.2f} MiB" for kind in ("weights", "gradients")]
         rows.append((row["variant"], each, *alone, *sizes))
     return _table("each rank, and what it receives from the others in a step", header, rows)
 
 
 def remarks(found: dict[str, Any]) -> list[str]:
     """What a reader must know beside the table."""
-    said = []
-    if found["settings"]["compile"]:
+    settings, said = found["settings"], []
+    said.append(
+        f"attention: {settings['attention']}; mixing matrices: {settings['form']}; documents "
+        f"packed: {_word(settings['documents'])}; CUDA graphs: {_word(settings['graphs'])}"
+    )
+    if not found["interleaved"]:
+        said.append(
+            "the variants were measured one after another: what disturbed one of them did not "
+            "disturb the others"
+        )
+    if settings["compile"]:
         compiling = [f"{r['variant']} {r['compile_seconds']:.1f} s" for r in found["variants"]]
         said.append(f"compilation, not in the times: {', '.join(compiling)}")
     if "standard_to_plain" in found:
@@ -194,3 +239,7 @@ def remarks(found: dict[str, Any]) -> list[str]:
             f"machine, or a step is too small to measure. By CPU time: {', '.join(by_cpu)}"
         )
     return said
+
+
+def _word(switch: bool) -> str:
+    return "yes" if switch else "no"

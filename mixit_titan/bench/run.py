@@ -1,21 +1,34 @@
-"""One point of a benchmark, measured in this process."""
+"""One point of a benchmark, measured by this process and the other ranks, if there are any."""
 
+import contextlib
+import gc
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torchtitan.distributed import utils as dist_utils
 from torchtitan.tools import utils
+from torchtitan.tools.logging import logger
 
 from mixit_titan.bench.measure import Times, measure
-from mixit_titan.bench.memory import Peak, fitting, peak_memory
+from mixit_titan.bench.memory import Peak, fit_together, fitting, peak_memory
 from mixit_titan.bench.profile import profile
+from mixit_titan.bench.ranks import agree, gather, highest, rank_rows, slowest
 from mixit_titan.bench.report import ratio_interval, rows
+from mixit_titan.bench.runs import load_variant
 from mixit_titan.bench.settings import Point
-from mixit_titan.bench.steps import PLAIN, Steps
-from mixit_titan.device import has_gpu
+from mixit_titan.bench.steps import PLAIN, Steps, build_steps
+from mixit_titan.device import has_gpu, local_device
+from mixit_titan.runtime.launch import leave_process_group
 from mixit_titan.versions import environment
+
+Note = Callable[[str], None]
+_MANY = 64
 
 
 def run_point(
@@ -23,28 +36,108 @@ def run_point(
     variants: Sequence[str],
     rounds: int,
     *,
+    interleaved: bool = True,
     profile_to: Path | None = None,
-    note: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
-    """What bench.json holds. `profile_to`: a folder for a profile of each variant."""
-    with fitting(point, variants, ranks=1):
-        models = {variant: Steps(variant, point) for variant in variants}
-        times = measure(models, rounds, note=note)
-        if profile_to is not None:
-            for variant, model in models.items():
-                profile(model, variant, profile_to)
-        models.clear()
-        peaks = {v: peak_memory(lambda v=v: Steps(v, point)) for v in variants}
-    return result(point, times, peaks)
+    note: Note = lambda text: None,
+) -> dict[str, Any] | None:
+    """What bench.json holds, on rank 0; None on the others. Every rank calls this, and all take the
+    same steps of the same models in the same order. `profile_to`: a folder for a profile of each
+    variant."""
+    with _trainers(), tempfile.TemporaryDirectory() as name, fitting(point, variants):
+        folder = Path(name)
+        _join(point, folder)
+        if dist.get_rank() != 0:
+            note = lambda text: None  # noqa: E731
+        together = agree(interleaved and fit_together(point, variants))
+        times: dict[str, Times] = {}
+        for group in [variants] if together else [[variant] for variant in variants]:
+            times |= _measure(point, group, rounds, folder, profile_to, note)
+        peaks = {}
+        for variant in variants:
+            note(f"{variant}: peak of its memory")
+            peak = peak_memory(lambda v=variant: build_steps(v, point, folder))
+            _clear()
+            peaks[variant] = highest(peak)
+        everyone = {name: gather(taken) for name, taken in times.items()}
+        first = dist.get_rank() == 0
+        if point.ranks > 1:
+            dist.barrier()
+    leave_process_group()
+    if not first:
+        return None
+    found = result(point, {v: slowest(all_) for v, all_ in everyone.items()}, peaks, together)
+    return rank_rows(found, point, everyone) if point.ranks > 1 else found
+
+
+@contextlib.contextmanager
+def _trainers() -> Iterator[None]:
+    """Within, there may be several trainers: torchtitan says of each but the first that there is a
+    process group already, and turns the collection of garbage off for good."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        # All variants are compiled from one Block.forward, each by an entry in one cache.
+        with torch._dynamo.config.patch(recompile_limit=_MANY):
+            yield
+    finally:
+        logger.setLevel(level)
+        gc.enable()
+
+
+def _join(point: Point, folder: Path) -> None:
+    """The process group, as the first trainer would make it."""
+    run = load_variant(point, "standard", folder)
+    utils.device_module.set_device(local_device())
+    offload = run.training.enable_cpu_offload
+    dist_utils.init_distributed(run.comm, enable_cpu_backend=offload, base_folder=str(folder))
+
+
+def _measure(
+    point: Point,
+    variants: Sequence[str],
+    rounds: int,
+    folder: Path,
+    profile_to: Path | None,
+    note: Note,
+) -> dict[str, Times]:
+    """The models of these variants are there at once."""
+    models: dict[str, Steps] = {}
+    for variant in variants:
+        note(f"{variant}: building")
+        models[variant] = build_steps(variant, point, folder)
+    wait = dist.barrier if point.ranks > 1 else lambda: None
+    times = measure(models, rounds, agree=agree, before_step=wait, note=note)
+    if profile_to is not None:
+        rank = dist.get_rank()
+        for variant, model in models.items():
+            # All ranks take the steps; each has its own trace, and rank 0 the plain name.
+            profile(model, variant, profile_to if rank == 0 else profile_to / f"rank_{rank}")
+    for model in models.values():
+        model.close()
+    models.clear()
+    _clear()
+    return times
+
+
+def _clear() -> None:
+    """What a model that is gone has left in memory and in the compiler's caches."""
+    torch._dynamo.reset()
+    gc.collect()
+    if has_gpu():
+        torch.cuda.empty_cache()
 
 
 def result(
-    point: Point, times: Mapping[str, Times], peaks: Mapping[str, Peak], *, ranks: int = 1
+    point: Point, times: Mapping[str, Times], peaks: Mapping[str, Peak], interleaved: bool = True
 ) -> dict[str, Any]:
+    """`times` are those of the slowest rank."""
+    rounds = len(times["standard"].steps)
     found: dict[str, Any] = {
-        "settings": {**point.as_json(), "rounds": len(times["standard"].steps), "ranks": ranks},
+        "measured": True,
+        "interleaved": interleaved,
+        "settings": {**point.as_json(), "rounds": rounds},
         "environment": environment(),
-        "variants": rows(point, times, peaks, ranks=ranks, peak_flops=peak_flops()),
+        "variants": rows(point, times, peaks, peak_flops=peak_flops()),
     }
     if PLAIN in times:
         plain, standard = times[PLAIN].steps, times["standard"].steps

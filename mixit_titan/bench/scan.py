@@ -8,42 +8,40 @@ from pathlib import Path
 from typing import Any
 
 from mixit_titan.bench.figures import axis_value, draw_scan
+from mixit_titan.bench.runs import AXES
 from mixit_titan.bench.settings import Point
 from mixit_titan.files import write_json
 from mixit_titan.jobs.job import Job
 from mixit_titan.versions import environment
-
-AXES = ("seq_len", "width", "batch", "compile", "ac", "dtype")
-"""What can be scanned; the first of them that is becomes the picture's horizontal axis."""
 
 
 def scan_jobs(
     points: Sequence[Point],
     variants: Sequence[str],
     rounds: int,
-    ranks: int,
     out: Path,
-    measure: Callable[[Point, int, Path], object],
+    measure: Callable[[int, Path], object],
 ) -> list[Job]:
-    """A job for each point. `measure(point, ranks, folder)` writes bench.json into the folder."""
+    """A job for each point. `measure(number, folder)` writes bench.json of that point into the
+    folder."""
 
-    def job(point: Point, folder: Path) -> Job:
-        wanted = {**point.as_json(), "rounds": rounds, "ranks": ranks}
+    def job(number: int, folder: Path) -> Job:
+        wanted = {**points[number].as_json(), "rounds": rounds}
         return Job(
             folder=folder,
             name=folder.name,
             kind="point",
             work=measure,
-            arguments=(point, ranks, folder),
-            read=lambda folder: read_point(folder, wanted, variants),
+            arguments=(number, folder),
+            read=lambda folder: read_saved(folder, wanted, variants),
         )
 
     axes = scanned(points)
-    return [job(point, out / "points" / point_name(point, axes)) for point in points]
+    return [job(n, out / "points" / point_name(p, axes)) for n, p in enumerate(points)]
 
 
 def scanned(points: Sequence[Point]) -> list[str]:
-    """The axes along which the points differ."""
+    """The axes along which the points differ; the first is the horizontal one of the figure."""
     settings = [point.as_json() for point in points]
     return [axis for axis in AXES if len({axis_value(s, axis) for s in settings}) > 1]
 
@@ -53,7 +51,7 @@ def point_name(point: Point, axes: Sequence[str]) -> str:
     return "_".join(f"{axis}-{axis_value(settings, axis)}" for axis in axes)
 
 
-def read_point(
+def read_saved(
     place: Path, wanted: dict[str, Any], variants: Sequence[str]
 ) -> dict[str, Any] | None:
     """A point that was measured with the same settings, on the same machine, with the same code."""

@@ -1,52 +1,53 @@
-"""A point of a benchmark: the shape, the batch, and how a step is run."""
+"""A point of a benchmark: a run, and of its settings those that its speed depends on most."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.kernels.forms import Form
 from mixit_titan.model.accounting import Counts, count
-from mixit_titan.model.freezing import FrozenStorage
-from mixit_titan.model.parallelize import Recomputation
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.storage import DTYPE_BYTES, choose_form
 from mixit_titan.model.variants import find_variant
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
+    """What is measured for each variant. `read_point` (runs.py) makes it from a run's table."""
+
+    run: dict[str, Any] = field(default_factory=dict)
+    """The run as a TOML file would say it, but for the variant."""
+    ranks: int = 1
+    data_parallel: int = 1
+    """How many of the ranks have batches of their own."""
     shape: Shape
-    """Sequences are as long as the model allows: `shape.seq_len`."""
+    """Sequences may be shorter than the model allows: `seq_len` is theirs."""
+    seq_len: int
     batch: int
-    """Sequences of a step, on each rank."""
+    """Sequences of a step, on each data-parallel rank."""
+    microbatches: int = 1
+    """Passes that a step accumulates the gradients of."""
     dtype: str = "float32"
     """What the products are computed in; trained weights are float32."""
     compile: bool = False
     ac: str = "none"
-    """Activation checkpointing."""
+    """Recomputation of activations."""
     frozen: str = "sharded"
-    """How FSDP2 keeps frozen weights, with many ranks."""
-
-    def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ConfigError(f"--batch is {self.batch}: it must be at least 1")
-        allowed = {"ac": get_args(Recomputation), "frozen": get_args(FrozenStorage)}
-        for option, choices in (allowed | {"dtype": tuple(DTYPE_BYTES)}).items():
-            if getattr(self, option) not in choices:
-                raise unknown(f"--{option}", getattr(self, option), choices)
+    """How FSDP2 keeps frozen weights."""
+    graphs: bool = False
+    documents: bool = False
+    """Whether rows are packed with documents."""
+    chunks: int = 1
+    """Pieces in which the head and the loss are computed."""
+    attention: str = "sdpa"
+    form: Form = "stored"
+    """Of the mixing matrices."""
 
     @property
     def tokens(self) -> int:
-        """Tokens of a step, on each rank."""
-        return self.batch * self.shape.seq_len
-
-    @property
-    def form(self) -> Form:
-        """Of the mixing matrices."""
-        return choose_form("auto", self.shape, self.dtype)
+        """Tokens of a step, on each data-parallel rank."""
+        return self.batch * self.seq_len
 
     def counts(self, variant: str) -> Counts:
-        return count(self.shape, find_variant(variant), form=self.form)
+        return count(self.shape, find_variant(variant), seq_len=self.seq_len, form=self.form)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

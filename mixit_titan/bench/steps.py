@@ -1,36 +1,27 @@
-"""A model with its optimizer, and a training step of it, split into its phases."""
+"""Training steps, one at a time and with a clock: the trainer's own, and the plain Llama's."""
 
 import contextlib
-import dataclasses
-import functools
-from collections.abc import Callable
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-from torchtitan.components.loss import CrossEntropyLoss
-from torchtitan.components.optimizer import default_adamw
+from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.config import TORCH_DTYPE_MAP
-from torchtitan.config.configs import CompileConfig, ParallelismConfig, TrainingConfig
-from torchtitan.distributed import ParallelDims
 from torchtitan.distributed import utils as dist_utils
-from torchtitan.distributed.compile import apply_compile
+from torchtitan.trainer import Trainer
 
 from mixit_titan.bench.plain import PlainLlama
+from mixit_titan.bench.runs import load_variant
 from mixit_titan.bench.settings import Point
 from mixit_titan.device import local_device
-from mixit_titan.model.build import llama_config
-from mixit_titan.model.freezing import freeze
-from mixit_titan.model.initialization import Normal
-from mixit_titan.model.llama import MixitLlama
-from mixit_titan.model.parallelize import parallelize, recomputation
-from mixit_titan.model.variants import find_variant
 
 PLAIN = "plain"
 """Stands beside the variants: the plain PyTorch Llama. It is never compiled."""
 
-PHASES = ("data", "forward", "backward", "optimizer")
+PHASES = ("data", "forward_backward", "optimizer")
+"""A CUDA graph holds both passes, and a chunked loss runs them through each other: nothing can be
+timed between them."""
 
 
 class Clock(Protocol):
@@ -39,132 +30,98 @@ class Clock(Protocol):
     def lap(self, phase: str) -> None: ...
 
 
-class Steps:
-    """Training steps of one model, on random tokens."""
+class Steps(Protocol):
+    def step(self, clock: Clock, microbatches: int | None = None) -> None:
+        """One step; `microbatches`: how many it accumulates, in place of the run's number."""
 
-    def __init__(self, variant: str, point: Point, dims: ParallelDims | None = None) -> None:
-        """`dims`: shard the model over the ranks by FSDP2, as the trainer does; None: whole."""
-        self.variant, self.point, self.sharded = variant, point, dims is not None
-        self.device = local_device()
-        self.generator = torch.Generator().manual_seed(torch.distributed.get_rank() if dims else 0)
-        ranks = dims.world_size if dims else 1
-        # As in the trainer: the sum over the tokens of all ranks.
-        self.tokens_of_all = torch.tensor(point.tokens * ranks, device=self.device)
-        self.autocast = contextlib.nullcontext
-        if point.dtype != "float32" and dims is None:  # FSDP2 casts by itself
-            self.autocast = lambda: torch.autocast(
-                self.device.type, dtype=TORCH_DTYPE_MAP[point.dtype]
-            )
-        self.model, self.loss = _build(variant, point, dims, self.device)
-        self.model.train()
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = default_adamw().build(model_parts=[self.model])
+    def close(self) -> None:
+        """Give back what would stay."""
 
-    def step(self, clock: Clock, batches: int = 1) -> None:
-        """One step; `batches`: how many it accumulates the gradients of."""
+
+def build_steps(variant: str, point: Point, folder: Path) -> Steps:
+    """`folder` is for what a trainer writes, such as its config."""
+    if variant == PLAIN:
+        return PlainSteps(load_variant(point, "standard", folder), point)
+    return TrainerSteps(load_variant(point, variant, folder / variant))
+
+
+class TrainerSteps:
+    """The body of the loop in torchtitan's `Trainer.train`, without saving and validating."""
+
+    def __init__(self, run: Trainer.Config) -> None:
+        self.trainer = run.build()
+        self.microbatches = self.trainer.gradient_accumulation_steps
+        self.batches = self.trainer.batch_generator(self.trainer.dataloader)
+        self.passes = self.trainer.forward_backward_step
+        self.trainer.forward_backward_step = self._timed_passes
+
+    def step(self, clock: Clock, microbatches: int | None = None) -> None:
+        trainer, self.clock = self.trainer, clock
+        trainer.agreement.check()  # a signal was noted, and someone must look at the note
+        trainer.step += 1
+        trainer.gradient_accumulation_steps = microbatches or self.microbatches
         clock.start()
-        for _ in range(batches):
-            tokens_BL, labels_BL = self._draw()
+        trainer.gc_handler.run(trainer.step)
+        trainer.train_step(self.batches)
+        clock.lap("optimizer")
+
+    def _timed_passes(self, **batch: Any) -> torch.Tensor:
+        self.clock.lap("data")
+        loss = self.passes(**batch)
+        self.clock.lap("forward_backward")
+        return loss
+
+    def close(self) -> None:
+        """CUDA graphs of all trainers of this process go at once."""
+        self.batches.close()
+        self.trainer.close()
+
+
+class PlainSteps:
+    """A loop as one writes it in plain PyTorch, on the same rows: no documents, no FSDP2."""
+
+    def __init__(self, run: Trainer.Config, point: Point) -> None:
+        self.device, self.microbatches = local_device(), point.microbatches
+        self.model = PlainLlama(point.shape).to(self.device)
+        self.optimizer = run.optimizer.build(model_parts=[self.model])
+        loader = run.dataloader.build(
+            dp_world_size=1,
+            dp_rank=0,
+            seq_len=run.training.seq_len,
+            local_batch_size=run.training.local_batch_size,
+        )
+        self.batches = iter(loader)
+        self.autocast = contextlib.nullcontext
+        if point.dtype != "float32":
+            dtype = TORCH_DTYPE_MAP[point.dtype]
+            self.autocast = lambda: torch.autocast(self.device.type, dtype=dtype)
+
+    def step(self, clock: Clock, microbatches: int | None = None) -> None:
+        clock.start()
+        batches = [next(self.batches) for _ in range(microbatches or self.microbatches)]
+        tokens = sum(int((labels_BL != IGNORE_INDEX).sum()) for _, labels_BL in batches)
+        for inputs, labels_BL in batches:
+            tokens_BL, labels_BL = (x.to(self.device) for x in (inputs["input"], labels_BL))
             clock.lap("data")
             with self.autocast():
-                loss = self.loss(self.model(tokens_BL), labels_BL) / self.tokens_of_all
-            clock.lap("forward")
+                logits_BLV = self.model(tokens_BL)
+                loss = _summed_loss(logits_BLV, labels_BL) / tokens
             loss.backward()
-            del loss
-            clock.lap("backward")
-        dist_utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+            del loss, logits_BLV
+            clock.lap("forward_backward")
+        dist_utils.clip_grad_norm_([*self.model.parameters()], 1.0, foreach=True)
         self.optimizer.step()
         self.optimizer.zero_grad()
         clock.lap("optimizer")
 
-    def _draw(self) -> tuple[torch.Tensor, torch.Tensor]:
-        shape = self.point.shape
-        size = (self.point.batch, shape.seq_len + 1)
-        rows = torch.randint(shape.vocab, size, generator=self.generator).to(self.device)
-        return rows[:, :-1], rows[:, 1:]
+    def close(self) -> None:
+        self.batches.close()
 
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def _build(
-    variant: str, point: Point, dims: ParallelDims | None, device: torch.device
-) -> tuple[nn.Module, Loss]:
-    if variant == PLAIN:
-        return PlainLlama(point.shape).to(device), _plain_loss
-    compile_config = CompileConfig(enable=point.compile)
-    model = _shard(variant, point, dims) if dims else _whole(variant, point)
-    model.to_empty(device=device)
-    with torch.no_grad():
-        model.init_weights(buffer_device=None)
-    loss = CrossEntropyLoss(CrossEntropyLoss.Config(), compile_config=compile_config)
-    return model, lambda pred, labels: loss(pred, labels)[0]
-
-
-def _plain_loss(logits_BLV: torch.Tensor, labels_BL: torch.Tensor) -> torch.Tensor:
+def _summed_loss(logits_BLV: torch.Tensor, labels_BL: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(
-        logits_BLV.flatten(0, 1).float(), labels_BL.flatten(0, 1), reduction="sum"
-    )
-
-
-def model_config(variant: str, point: Point) -> MixitLlama.Config:
-    return llama_config(
-        point.shape,
-        find_variant(variant),
-        form=point.form,
-        dtype=point.dtype,
-        attention="sdpa",
-        frozen_storage=point.frozen,
-    )
-
-
-def _meta(variant: str, point: Point) -> nn.Module:
-    dist_utils.set_spmd_backend("partial_dtensor")
-    config = model_config(variant, point)
-    _start_anywhere(config)
-    with torch.device("meta"):
-        return config.build()
-
-
-def _start_anywhere(config: object) -> None:
-    """Draw the initial weights from torch's generator. Their values do not change the speed, and
-    our own draws, the same for any sharding, would take most of the benchmark's time."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name == "param_init" and value:
-            draws = {k: v for k, v in value.items() if isinstance(v, Normal)}
-            normal = {k: functools.partial(nn.init.normal_, std=v.std) for k, v in draws.items()}
-            config.param_init = {**value, **normal}
-        for part in value if isinstance(value, list) else [value]:
-            if dataclasses.is_dataclass(part):
-                _start_anywhere(part)
-
-
-def _whole(variant: str, point: Point) -> nn.Module:
-    """The light loop's model: activation checkpointing, compile and freezing, no process group."""
-    model = _meta(variant, point)
-    checkpointing = recomputation(point.ac)
-    if checkpointing is not None:
-        checkpointing.build(dump_folder="").apply(model)
-    if point.compile:
-        alone = ParallelDims.from_config(ParallelismConfig(), 1)
-        apply_compile(model, compile_config=CompileConfig(enable=True), parallel_dims=alone)
-    freeze(model, model.config.variant)
-    for module in model.modules():
-        if isinstance(module, nn.Linear) and not module.weight.requires_grad:
-            # Autocast keeps its cast of a trained weight, but casts a frozen one at every use.
-            module.weight.data = module.weight.data.to(TORCH_DTYPE_MAP[point.dtype])
-    return model
-
-
-def _shard(variant: str, point: Point, dims: ParallelDims) -> nn.Module:
-    """The trainer's model."""
-    return parallelize(
-        _meta(variant, point),
-        parallel_dims=dims,
-        training=TrainingConfig(mixed_precision_param=point.dtype),
-        parallelism=ParallelismConfig(spmd_backend="partial_dtensor"),
-        compile_config=CompileConfig(enable=point.compile),
-        ac_config=recomputation(point.ac),
-        dump_folder="",
+        logits_BLV.flatten(0, 1).float(),
+        labels_BL.flatten(0, 1),
+        reduction="sum",
+        ignore_index=IGNORE_INDEX,
     )

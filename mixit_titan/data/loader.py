@@ -5,27 +5,29 @@ takes the places (n * ranks + rank) * b ... of it, so that a global batch is the
 for any number of ranks, workers and microbatches, and the state is one number: places consumed.
 """
 
+import errno
 import multiprocessing
 import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
-from torchtitan.components.dataloader import BaseDataLoader
 from torchtitan.components.loss import IGNORE_INDEX
+from torchtitan.config import Configurable
 
 from mixit_titan.data.packing import PACKINGS, DocumentRows, Packing, StreamRows
 from mixit_titan.data.permutation import permuted
 from mixit_titan.data.shards import open_split, read_manifest
 from mixit_titan.device import has_gpu
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, RankFailed
+from mixit_titan.parent import end_with_parent
 
 Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
 """{"input": ..., "positions": ...} and the labels."""
@@ -34,13 +36,17 @@ CONTENT = ("rows of the data", "tokens of the data", "bytes of the data")
 COUNTED_BY = ("data.packing", "data.seed", "training.seq_len", *CONTENT)
 """What says which rows have been consumed: a run goes on only where all of it is the same."""
 
+_NO_SHARED_MEMORY = ("shared memory", "unable to write to file </torch_", "Bus error")
+_LEAST_BYTES, _LEAST_FILES = 2**20, 100  # of /dev/shm, to begin with
 _FOREVER = 2**62
 _BLOCK = 4096
 
 
-class RowLoader(BaseDataLoader):
+class RowLoader(Configurable):
+    """torchtitan's base class of loaders moves with its version, and nothing asks for it."""
+
     @dataclass(kw_only=True, slots=True)
-    class Config(BaseDataLoader.Config):
+    class Config(Configurable.Config):
         dataset_path: str
         """A folder that `mixit-titan prepare` has written."""
         split: str = "train"
@@ -105,7 +111,7 @@ class RowLoader(BaseDataLoader):
                 # Its own state would be that of one rank and its workers: ours is `consumed`.
                 snapshot_every_n_steps=_FOREVER,
             )
-        for batch in loader:
+        for batch in _shared_memory_explained(loader) if self.config.workers else loader:
             self.consumed += self.global_batch  # when it is given, not when a worker reads ahead
             yield batch
 
@@ -145,7 +151,13 @@ class Batches(Dataset):
         batch = {"input": torch.from_numpy(inputs)}
         if self.config.positions:
             batch["positions"] = torch.from_numpy(np.require(positions, requirements=["C", "W"]))
-        return batch, torch.from_numpy(labels)
+        labels = torch.from_numpy(labels)
+        if get_worker_info() is not None:
+            # Here, where a lack of room is an error that the rank gets: a worker's queue would do
+            # it in a thread, which prints a traceback and leaves the rank waiting for ever.
+            for tensor in (*batch.values(), labels):
+                tensor.share_memory_()
+        return batch, labels
 
     def _rows(self, places: np.ndarray) -> np.ndarray:
         """The order is computed for a block of places at a time: a few have the price of many."""
@@ -167,13 +179,34 @@ class Batches(Dataset):
         return rows
 
 
+def _shared_memory_explained(loader: Iterable[Batch]) -> Iterator[Batch]:
+    """The batches of workers, which come through /dev/shm. A container has 64 MiB of it."""
+    advice = (
+        "there is no room left in /dev/shm, through which workers hand over their batches: set "
+        "data.workers = 0, or mount a larger one (docker run --shm-size=8g)"
+    )
+    if os.path.isdir("/dev/shm"):
+        room = os.statvfs("/dev/shm")
+        few = room.f_files and room.f_favail < _LEAST_FILES  # 0: as many as one likes
+        if few or room.f_bavail * room.f_frsize < _LEAST_BYTES:
+            raise RankFailed(advice)
+    try:
+        yield from loader
+    except (OSError, RuntimeError) as error:
+        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        if not full and not any(text in str(error) for text in _NO_SHARED_MEMORY):
+            raise
+        raise RankFailed(advice) from error
+
+
 def _leave_signals_to_the_rank(worker: int) -> None:
     """A terminal sends Ctrl-C to the workers too, and Slurm sends SIGTERM to all processes of a job
-    step: the rank goes on to save, and ends its workers in its own time."""
+    step: the rank goes on to save, and ends its workers in its own time. They end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):  # not on macOS
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         threading.Thread(target=_end_when_the_rank_says_so, daemon=True).start()
+    end_with_parent()
 
 
 def _end_when_the_rank_says_so() -> None:

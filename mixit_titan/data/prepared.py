@@ -10,6 +10,7 @@ from mixit_titan.data.files import LocalFiles
 from mixit_titan.data.prepare import available_workers, prepare
 from mixit_titan.data.shards import Manifest, is_prepared, read_manifest
 from mixit_titan.data.sources import STDLIB, find_corpus
+from mixit_titan.data.synthetic import SYNTHETIC, synthetic_folder
 from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
 from mixit_titan.data.verification import check_tokenizer, verify
 from mixit_titan.errors import ConfigError
@@ -18,9 +19,16 @@ from mixit_titan.files import cache_folder
 _LITTLE = 2**25  # bytes that are tokenised before processes are worth their start
 
 
-def prepared_data(path: str, tokenizer: str | None) -> tuple[str, str]:
+def prepared_data(path: str, tokenizer: str | None, *, vocab: int) -> tuple[str, str]:
     """The folder of token shards, found to be complete, and the name of its tokenizer. A text is
-    tokenized first."""
+    tokenized first; synthetic tokens are drawn, out of `vocab`."""
+    if path == SYNTHETIC:
+        if tokenizer is not None:
+            raise ConfigError(
+                f"data.path = {SYNTHETIC!r} has no text to tokenize: leave data.tokenizer out"
+            )
+        folder = synthetic_folder(vocab)
+        return str(folder), verify(folder).tokenizer.name
     if not is_prepared(path) and any(Path(path).glob("*.tokens")):
         read_manifest(path)  # which says that there is none
     folder = prepared_folder(path, tokenizer or "bytes")
@@ -40,8 +48,8 @@ def prepared_folder(path: str, tokenizer: str) -> Path:
     if path != STDLIB and not Path(path).exists():
         raise ConfigError(
             f"data.path = {path!r} does not exist: name a folder that mixit-titan prepare wrote, a "
-            f"text file or a folder of them, or {STDLIB!r} for the Python standard library's "
-            "sources"
+            f"text file or a folder of them, {STDLIB!r} for the Python standard library's "
+            f"sources, or {SYNTHETIC!r} for random tokens"
         )
     # A whole path: a folder may be called like a corpus of the hub.
     corpus = find_corpus(path if path == STDLIB else str(Path(path).resolve()))

@@ -8,15 +8,15 @@ from torchtitan.tools.logging import logger
 
 from mixit_titan.data.rank_tokenizer import RankTokenizer
 from mixit_titan.data.shards import TokenSplit
-from mixit_titan.data.tokenizers import ByteTokenizer, vocabulary
+from mixit_titan.data.tokenizers import ByteTokenizer, NumberTokenizer, vocabulary
 
 
 def token_bytes(tokenizer: BaseTokenizer, split: TokenSplit) -> np.ndarray:
     """Bytes of each token id; special tokens are no text. Exact for byte-level tokenizers; for
     others, what a token of the split has on average."""
     sizes = np.zeros(vocabulary(tokenizer))
-    if isinstance(tokenizer, ByteTokenizer):
-        sizes[:256] = 1
+    if isinstance(tokenizer, ByteTokenizer | NumberTokenizer):
+        sizes[: tokenizer.eos_id] = 1
     elif isinstance(tokenizer, RankTokenizer):
         for token, rank in tokenizer.encoding._mergeable_ranks.items():
             sizes[rank] = len(token)

@@ -1,7 +1,9 @@
-"""Tokenizers as torchtitan components: bytes, tiktoken's rank files, Hugging Face folders."""
+"""Tokenizers as torchtitan components: bytes, numbers, tiktoken's rank files, Hugging Face
+folders."""
 
 import functools
 import hashlib
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.files import replace_file
 
 _SAVED = "tokenizer"  # in a folder of tokens
+_NUMBERS = re.compile(r"numbers:([1-9]\d{0,8})")
 _HF_FILES = ("tokenizer_config.json", "chat_template.jinja", "tokenizer.json")
 
 
@@ -37,11 +40,37 @@ class ByteTokenizer(BaseTokenizer):
         return 257
 
 
+class NumberTokenizer(BaseTokenizer):
+    """Token 17 is the word `17`, out of a vocabulary of any size; the last one ends a document.
+    For synthetic data, which are no text."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(BaseTokenizer.Config):
+        vocab: int
+
+    def __init__(self, config: Config, *, tokenizer_path: str = "") -> None:
+        super().__init__()
+        self.vocab = config.vocab
+        self.eos_id = config.vocab - 1
+
+    def encode(self, text: str, *, add_bos: bool = False, add_eos: bool = False) -> list[int]:
+        words = [int(word) for word in text.split() if word.isdecimal()]
+        return [id for id in words if id < self.vocab] + ([self.eos_id] if add_eos else [])
+
+    def decode(self, ids: list[int]) -> str:
+        return " ".join(map(str, ids))
+
+    def get_vocab_size(self) -> int:
+        return self.vocab
+
+
 def tokenizer_config(name: str) -> BaseTokenizer.Config:
-    """`bytes`, a file of ranks, or a folder with a Hugging Face tokenizer.json."""
+    """`bytes`, `numbers:SIZE`, a file of ranks, or a folder with a Hugging Face tokenizer.json."""
     path = Path(name)
     if name == "bytes":
         return ByteTokenizer.Config()
+    if (numbers := _NUMBERS.fullmatch(name)) is not None:
+        return NumberTokenizer.Config(vocab=int(numbers[1]))
     if (path / "tokenizer.json").is_file():
         return HuggingFaceTokenizer.Config()
     if path.suffix == ".tiktoken" or path.name == "tokenizer.model":
@@ -76,9 +105,14 @@ def vocabulary(tokenizer: BaseTokenizer) -> int:
     return tokenizer.get_vocab_size()
 
 
+def has_no_files(name: str) -> bool:
+    """Whether the name says all there is to know of a tokenizer."""
+    return name == "bytes" or _NUMBERS.fullmatch(name) is not None
+
+
 def copy_tokenizer(name: str, folder: Path) -> None:
-    """Put a tokenizer's own files beside the tokens that it made; bytes have none."""
-    if name == "bytes":
+    """Put a tokenizer's own files beside the tokens that it made; bytes and numbers have none."""
+    if has_no_files(name):
         return
     path, target = Path(name), folder / _SAVED
     target.mkdir(exist_ok=True)
@@ -119,6 +153,8 @@ def fingerprint(tokenizer: BaseTokenizer) -> str:
             for token, rank in vocabulary.items()
         }
         digest.update(b"".join(b"%d %d %b" % (r, len(words[r]), words[r]) for r in sorted(words)))
+    elif isinstance(tokenizer, NumberTokenizer):
+        digest.update(b"%d" % tokenizer.vocab)
     elif isinstance(tokenizer, HuggingFaceTokenizer):
         digest.update(tokenizer.tokenizer.to_str().encode() + b" %a" % tokenizer.eos_id)
     return digest.hexdigest()[:16]

@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -11,8 +13,7 @@ from mixit_titan.bench.compare import read_ratios
 from mixit_titan.cli import main
 from mixit_titan.errors import ConfigError
 from mixit_titan.jobs.job import Job
-
-SHAPE = "--width 32 --layers 2 --heads 4 --hidden 64 --vocab 48 --seq-len 16 --batch 2"
+from tests.bench.conftest import TINY
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -23,9 +24,10 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("bench")
-    with pytest.MonkeyPatch.context() as patch:
+    # The environment of a rank stays: not that of the tests.
+    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ):
         variants = ["--variants", "mixit,plain", "frozen_mlp", "--profile"]
-        call(patch, *SHAPE.split(), *variants, "--out", str(out))
+        call(patch, *TINY.split(), *variants, "--out", str(out))
     return out
 
 
@@ -47,7 +49,11 @@ def test_a_point_leaves_numbers_and_a_picture(measured: Path) -> None:
         assert row["mfu"] is None  # nobody knows the peak of a CPU
     assert found["standard_to_plain"]["ratio"] == pytest.approx(1 / rows["plain"]["ratio"])
     assert {"torch", "device", "threads", "commit"} <= found["environment"].keys()
-    assert found["settings"]["shape"]["width"] == 32 and found["settings"]["ranks"] == 1
+    assert found["measured"] and found["interleaved"]
+    settings = found["settings"]
+    assert settings["shape"]["width"] == 32 and settings["ranks"] == 1
+    path = {key: settings[key] for key in ("attention", "form", "graphs", "documents", "chunks")}
+    assert list(path.values()) == ["sdpa", "stored", False, False, 1]
     assert (measured / "bench.png").read_bytes()[1:4] == b"PNG"
 
 
@@ -96,6 +102,28 @@ def test_compare_exits_with_1_on_a_regression(
         read_ratios(after)
 
 
+def test_a_file_of_the_first_version_can_be_compared(
+    measured: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """It says nothing of what it did not have."""
+    found = json.loads((measured / "bench.json").read_text())
+    old = {key: found[key] for key in ("environment", "variants")}
+    kept = ("shape", "batch", "dtype", "compile", "ac", "frozen", "rounds", "ranks")
+    old["settings"] = {key: found["settings"][key] for key in kept}
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    before.write_text(json.dumps(old))
+    arguments = ["--out", str(tmp_path), "--compare", str(before)]
+    call(monkeypatch, *arguments, str(measured / "bench.json"))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"{before} is of an earlier version, which measured a loop of its own" in printed
+    assert len(json.loads((tmp_path / "compare.json").read_text())) == 2
+    found["settings"]["documents"] = True
+    after.write_text(json.dumps(found))
+    with pytest.raises(SystemExit):
+        call(monkeypatch, *arguments, str(after))
+    assert "share no variant at the same settings" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     {
@@ -107,6 +135,12 @@ def test_compare_exits_with_1_on_a_regression(
         "--width 30": "model.heads = 4 does not divide model.width = 30",
         "--compile of": "did you mean 'off'",
         "--ac some": "unknown --ac 'some'",
+        "--graphs on,off": "--graphs on needs an NVIDIA GPU, and there is none here",
+        "--chunks 3": "loss.num_chunks = 3 does not divide training.seq_len = 128",
+        "--variants plain --documents on": "the plain Llama knows no documents",
+        "--frozen residents": "did you mean 'resident'",
+        "--model.widht 3": "did you mean 'model.width'",
+        "no.toml": "there is no config file 'no.toml'",
         "--dtype int8": "unknown --dtype 'int8'",
         "--rounds 3": "--rounds is 3",
         "--nproc 2 --variants plain": "the plain Llama is for one rank",
@@ -140,7 +174,7 @@ def test_a_scan_is_a_process_per_point(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """One fails, for which there is no memory: the other is kept, and the sentence is shown."""
-    arguments = [*SHAPE.split(), "--variants", "mixit", "--out", str(tmp_path), "--batch"]
+    arguments = [*TINY.split(), "--variants", "mixit", "--out", str(tmp_path), "--batch"]
     with pytest.raises(SystemExit) as exit_:
         call(monkeypatch, *arguments, "10000000,2")
     assert exit_.value.code == 1
@@ -165,14 +199,15 @@ def test_a_scan_on_many_ranks_gives_each_the_words_of_one_point(
     """A rank is a command: here it is not run, but answered."""
     commands = []
 
-    def answer(nproc: int, words: list[str], run_rank: object) -> None:
+    def answer(nproc: int, words: list[str], run_rank: object) -> int:
         assert nproc == 2 and words[0] == "bench"
         named = dict(itertools.pairwise(words))
         commands.append([named[key] for key in ("--seq-len", "--compile", "--hidden", "--out")])
+        return 0
 
     monkeypatch.setattr("mixit_titan.bench.command.launch", answer)
     monkeypatch.setattr("mixit_titan.jobs.process.start", in_this_process)
-    arguments = [*SHAPE.replace("16", "8,16").split(), "--compile", "off,on", "--nproc", "2"]
+    arguments = [*TINY.replace("16", "8,16").split(), "--compile", "off,on", "--nproc", "2"]
     with pytest.raises(SystemExit):  # nothing is measured
         call(monkeypatch, *arguments, "--out", str(tmp_path))
     assert commands == [
@@ -180,6 +215,13 @@ def test_a_scan_on_many_ranks_gives_each_the_words_of_one_point(
         for m in ("8", "16")
         for c in ("off", "on")
     ]
+
+
+def test_ranks_that_fail_end_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("mixit_titan.bench.command.launch", lambda *_: 7)
+    with pytest.raises(SystemExit) as ended:
+        call(monkeypatch, *TINY.split(), "--nproc", "2", "--out", str(tmp_path))
+    assert ended.value.code == 7
 
 
 def in_this_process(job: Job, share: int) -> SimpleNamespace:

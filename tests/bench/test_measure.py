@@ -27,7 +27,7 @@ class FakeTime:
 
 
 class FakeModel:
-    """A step takes `seconds`: a tenth each for data and optimizer, four for each pass."""
+    """A step takes `seconds`: a tenth each for data and optimizer, eight for both passes."""
 
     def __init__(self, name: str, time: FakeTime, seconds: list[float], log: list[str]) -> None:
         self.name, self.time, self.seconds, self.log = name, time, seconds, log
@@ -36,7 +36,7 @@ class FakeModel:
         self.log.append(self.name)
         seconds = self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0]
         clock.start()
-        shares = {"data": 0.1, "forward": 0.4, "backward": 0.4, "optimizer": 0.1}
+        shares = {"data": 0.1, "forward_backward": 0.8, "optimizer": 0.1}
         for phase, share in shares.items():
             self.time.now += share * seconds
             clock.lap(phase)
@@ -70,7 +70,7 @@ def test_the_first_step_and_the_warm_up_do_not_count(time: FakeTime) -> None:
     assert len(log) == 1 + 4 + 3
     assert taken.steps == pytest.approx([2.0] * 3)
     assert taken.phases[0] == pytest.approx(
-        {"data": 0.2, "forward": 0.8, "backward": 0.8, "optimizer": 0.2}
+        {"data": 0.2, "forward_backward": 1.6, "optimizer": 0.2}
     )
 
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from mixit_titan.bench.plain import PlainLlama
-from mixit_titan.bench.settings import Point
-from mixit_titan.bench.steps import Steps
+from mixit_titan.model.build import llama_config
 from mixit_titan.model.shapes import Shape
+from mixit_titan.model.variants import VARIANTS
 
 NAMES = {
     "embedding.": "tok_embeddings.",
@@ -34,7 +34,8 @@ def test_the_plain_llama_is_the_same_model_as_standard(kv_heads: int | None) -> 
     shape = Shape(
         width=32, layers=2, heads=4, kv_heads=kv_heads, hidden=64, vocab=48, seq_len=16, bias=True
     )
-    ours = Steps("standard", Point(shape=shape, batch=2)).model
+    ours = llama_config(shape, VARIANTS["standard"]).build()
+    ours.init_weights(buffer_device=None)
     plain = PlainLlama(shape)
     weights = {our_name(name): param for name, param in plain.named_parameters()}
     assert weights.keys() == dict(ours.named_parameters()).keys()

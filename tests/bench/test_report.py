@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -8,18 +10,17 @@ from mixit_titan.bench.report import ratio_interval, rows
 from mixit_titan.bench.settings import Point
 from mixit_titan.model.shapes import Shape
 
-# The shape of the issue: its limits are 1.039, 1.289 and 1.150.
+# FLOP ratios of 1.039, 1.289 and 1.150.
 POINT = Point(
-    shape=Shape(width=512, layers=12, heads=8, hidden=2048, vocab=8192, seq_len=256), batch=4
+    shape=Shape(width=512, layers=12, heads=8, hidden=2048, vocab=8192, seq_len=256),
+    seq_len=256,
+    batch=4,
 )
 FLOPS_PER_TOKEN = 6 * (12 * (4 * 512**2 + 3 * 512 * 2048) + 512 * 8192) + 12 * 6 * 256 * 512
 
 
 def times(*seconds: float) -> Times:
-    phases = [
-        {"data": 0.0, "forward": 0.3 * s, "backward": 0.6 * s, "optimizer": 0.1 * s}
-        for s in seconds
-    ]
+    phases = [{"data": 0.0, "forward_backward": 0.9 * s, "optimizer": 0.1 * s} for s in seconds]
     return Times(first=9.0, phases=phases, cpu=[2 * s for s in seconds])
 
 
@@ -31,7 +32,7 @@ def test_a_row_says_what_the_times_say() -> None:
     assert standard["samples_per_s"] == pytest.approx(4 / 2)
     assert mixit["tokens_per_s"] == pytest.approx(1024 / 1.6)
     assert mixit["tokens_per_s_quartiles"] == pytest.approx([1024 / 1.6, 1024 / 1.6])
-    assert mixit["phase_seconds"]["backward"] == pytest.approx(0.6 * 1.6)
+    assert mixit["phase_seconds"]["forward_backward"] == pytest.approx(0.9 * 1.6)
     assert mixit["ratio"] == pytest.approx(1.25)
     assert mixit["limit"] == pytest.approx(1.1505, abs=1e-4)
     assert mixit["share_of_limit"] == pytest.approx(1.25 / mixit["limit"])
@@ -40,6 +41,23 @@ def test_a_row_says_what_the_times_say() -> None:
     assert mixit["cpu_seconds_per_second"] == pytest.approx(2)
     assert mixit["peak_memory_bytes"] == 20
     assert rows(POINT, taken, peaks)[0]["mfu"] is None  # nobody knows the peak
+
+
+def test_ranks_that_share_a_batch_share_its_tokens() -> None:
+    """Tensor parallelism of 2 on 8 ranks: four batches in a step."""
+    point = dataclasses.replace(POINT, ranks=8, data_parallel=4)
+    (row,) = rows(point, {"standard": times(2, 2)}, {"standard": Peak(accumulating=1, one_batch=1)})
+    assert row["tokens_per_s"] == pytest.approx(4 * 1024 / 2)
+    assert row["samples_per_s"] == pytest.approx(4 * 4 / 2)
+    assert row["tflops_per_rank"] == pytest.approx(FLOPS_PER_TOKEN * 1024 / 2 / 2 / 1e12)
+
+
+def test_flops_are_counted_at_the_length_of_the_rows() -> None:
+    taken = {"standard": times(2, 2)}
+    peaks = {"standard": Peak(accumulating=1, one_batch=1)}
+    (row,) = rows(dataclasses.replace(POINT, seq_len=128), taken, peaks)
+    per_token = FLOPS_PER_TOKEN - 12 * 6 * 128 * 512
+    assert row["tflops_per_rank"] == pytest.approx(per_token * 4 * 128 / 2 / 1e12)
 
 
 def test_the_interval_of_a_ratio() -> None:

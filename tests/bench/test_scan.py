@@ -13,7 +13,7 @@ from mixit_titan.bench.memory import Peak
 from mixit_titan.bench.run import result
 from mixit_titan.bench.scan import point_name, scan_jobs, write_scan
 from mixit_titan.bench.settings import Point
-from mixit_titan.bench.steps import PHASES, Steps
+from mixit_titan.bench.steps import PHASES
 from mixit_titan.files import write_json
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.runner import Runner
@@ -23,8 +23,7 @@ ROUNDS = 8
 
 
 def lengths(point: Point, *values: int, **settings: str) -> list[Point]:
-    shapes = [dataclasses.replace(point.shape, seq_len=value) for value in values]
-    return [dataclasses.replace(point, shape=shape, **settings) for shape in shapes]
+    return [dataclasses.replace(point, seq_len=value, **settings) for value in values]
 
 
 class Process:
@@ -34,17 +33,20 @@ class Process:
 
     def __init__(self, job: Job, share: int) -> None:
         assert share == 1
-        point, ranks, folder = job.arguments
+        number, folder = job.arguments
         taken = Times(phases=[dict.fromkeys(PHASES, 0.25)] * ROUNDS, cpu=[1.0] * ROUNDS)
         peak = Peak(accumulating=1, one_batch=1)
-        times, peaks = ({v: part for v in job.work.keywords["variants"]} for part in (taken, peak))
-        write_json(folder / "bench.json", result(point, times, peaks, ranks=ranks))
+        given = job.work.keywords
+        times, peaks = ({v: part for v in given["variants"]} for part in (taken, peak))
+        write_json(folder / "bench.json", result(given["points"][number], times, peaks))
 
     def is_alive(self) -> bool:
         return False
 
 
-def measure(point: Point, ranks: int, folder: Path, *, variants: tuple[str, ...]) -> None: ...
+def measure(
+    number: int, folder: Path, *, points: list[Point], variants: tuple[str, ...]
+) -> None: ...
 
 
 def scan(
@@ -57,15 +59,15 @@ def scan(
     measured = []
 
     def ended(job: Job) -> None:
-        measured.append(job.arguments[0].shape.seq_len)
+        measured.append(points[job.arguments[0]].seq_len)
         if measured[-1] == stop_after:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mixit_titan.jobs.process.start", Process)
-        work = partial(measure, variants=variants)
+        work = partial(measure, points=points, variants=variants)
         with contextlib.suppress(KeyboardInterrupt):
-            Runner(scan_jobs(points, variants, ROUNDS, 1, out, work)).run(ended)
+            Runner(scan_jobs(points, variants, ROUNDS, out, work)).run(ended)
     return measured
 
 
@@ -73,9 +75,9 @@ def test_an_interrupted_scan_resumes_where_it_was(point: Point, tmp_path: Path) 
     points = lengths(point, 4, 8, 16)
     assert scan(points, tmp_path, stop_after=8) == [4, 8]
     assert scan(points, tmp_path) == [16]
-    jobs = scan_jobs(points, VARIANTS, ROUNDS, 1, tmp_path, measure)
+    jobs = scan_jobs(points, VARIANTS, ROUNDS, tmp_path, measure)
     found = write_scan(points, jobs, tmp_path)
-    assert [p["settings"]["shape"]["seq_len"] for p in found["points"]] == [4, 8, 16]
+    assert [p["settings"]["seq_len"] for p in found["points"]] == [4, 8, 16]
     assert found["scanned"] == ["seq_len"]
     assert json.loads((tmp_path / "bench.json").read_text()) == found
     assert (tmp_path / "bench.png").read_bytes()[1:4] == b"PNG"
@@ -92,18 +94,13 @@ def test_a_point_of_other_settings_or_cut_off_is_measured_again(
     assert scan(points, tmp_path, ("standard",)) == [4, 8]
     others = [dataclasses.replace(p, batch=3) for p in points]
     assert scan(others, tmp_path, ("standard",)) == [4, 8]
+    # A key of the run that is no setting of its own.
+    others = [dataclasses.replace(p, run={**p.run, "optimizer": {"lr": 1.0}}) for p in others]
+    assert scan(others, tmp_path, ("standard",)) == [4, 8]
+    assert scan(others, tmp_path, ("standard",)) == []
 
 
 def test_points_that_differ_in_two_ways_have_names_of_their_own(point: Point) -> None:
     points = [p for c in (False, True) for p in lengths(point, 4, 8, compile=c)]
     names = {point_name(p, ["seq_len", "compile"]) for p in points}
     assert names == {f"seq_len-{m}_compile-{c}" for m in (4, 8) for c in ("on", "off")}
-
-
-@pytest.mark.parametrize("ac", ["selective", "full"])
-def test_checkpointing_is_measured_as_the_trainer_does_it(point: Point, ac: str) -> None:
-    def blocks(point: Point) -> set[str]:
-        return {type(block).__name__ for block in Steps("standard", point).model.layers.values()}
-
-    assert blocks(point) == {"Block"}
-    assert blocks(dataclasses.replace(point, ac=ac)) == {"CheckpointWrapper"}

@@ -1,5 +1,5 @@
 """One rank of `mixit-titan bench` that also writes which steps it took, and how many bytes FSDP2's
-collectives moved in each. Start it with torchrun: worker.py LOG_FOLDER ARGUMENTS..."""
+collectives moved in each."""
 
 import json
 import os
@@ -11,8 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-import mixit_titan  # noqa: F401
-from mixit_titan.bench.steps import Steps
+from mixit_titan.bench.steps import TrainerSteps
 from mixit_titan.cli import main
 
 STEPS: list[dict[str, Any]] = []
@@ -32,17 +31,24 @@ def received(kind: str, collective: Callable) -> Callable:
 
 
 def logged(step: Callable) -> Callable:
-    def wrapped(self: Steps, clock: Any, batches: int = 1) -> None:
+    def wrapped(self: TrainerSteps, clock: Any, microbatches: int | None = None) -> None:
         MOVED.update(weights=0, gradients=0)
-        step(self, clock, batches)
-        if self.sharded:
-            STEPS.append({"variant": self.variant, "batches": batches, **MOVED})
+        step(self, clock, microbatches)
+        variant = self.trainer.model_config.variant.name
+        STEPS.append(
+            {
+                "variant": variant,
+                "step": self.trainer.step,
+                "microbatches": microbatches,
+                **MOVED,
+            }
+        )
 
     return wrapped
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
+def bench(ports: list[int], folder: Path, words: list[str]) -> None:
+    """In a process of its own."""
     # torch 2.13 calls the first two of them; others may call the last two.
     for kind, name in (
         ("weights", "all_gather_single"),
@@ -52,7 +58,7 @@ if __name__ == "__main__":
     ):
         if hasattr(dist, name):
             setattr(dist, name, received(kind, getattr(dist, name)))
-    Steps.step = logged(Steps.step)
-    sys.argv = ["mixit-titan", "bench", *sys.argv[2:]]
+    TrainerSteps.step = logged(TrainerSteps.step)
+    sys.argv = ["mixit-titan", "bench", *words]
     main()
     (folder / f"rank_{os.environ['RANK']}.json").write_text(json.dumps(STEPS))

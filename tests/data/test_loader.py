@@ -1,8 +1,12 @@
 """Batches, against rows that plain Python puts together."""
 
+import ctypes
 import multiprocessing
+import os
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,8 @@ import torch
 from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.data.loader import RowLoader
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, RankFailed
+from tests.forkserver import Forkserver
 from tests.shards import EOS, random_documents, write_shards
 
 L = 16
@@ -145,6 +150,59 @@ def test_workers_end_when_the_rank_says_so_and_not_by_the_signals_of_others(fold
     worker.terminate()
     worker.join(60)
     assert worker.exitcode == 0
+
+
+def read_with_little_shared_memory(folder: str, options: bytes) -> None:
+    """In a mount namespace of this process. Says what became of it."""
+    libc = ctypes.CDLL(None)
+    private, namespace = 1 << 18 | 1 << 14, 0x20000
+    if libc.unshare(namespace) or libc.mount(b"none", b"/", None, private, None):
+        print("skipped")
+        return
+    assert libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, options) == 0
+    try:
+        for _, _ in zip(loader(folder, batch=2000, workers=2), range(20), strict=False):
+            pass
+        print("no error")
+    except RankFailed as error:
+        print(error)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /dev/shm")
+@pytest.mark.parametrize("options", [b"size=2m", b"size=100k", b"nr_inodes=8"])
+def test_no_room_in_shared_memory_is_one_sentence(
+    folder: str, forkserver: Forkserver, options: bytes
+) -> None:
+    with forkserver.start(read_with_little_shared_memory, folder, options) as process:
+        assert process.wait(60) == 0, process.output()
+        said = process.output()
+    if "skipped" in said:
+        pytest.skip("nothing can be mounted here")
+    assert "no room left in /dev/shm" in said and "set data.workers = 0" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_workers_end_with_a_rank_that_is_killed(folder: str, forkserver: Forkserver) -> None:
+    with forkserver.start(read_for_ever, folder) as rank:
+        while "reading" not in rank.output():
+            assert rank.poll() is None, rank.output()
+            time.sleep(0.02)
+        os.kill(rank.pid, signal.SIGKILL)
+        rank.wait(10)
+        deadline = time.monotonic() + 2  # torch's own watch looks every 5 s
+        with pytest.raises(ProcessLookupError):
+            while time.monotonic() < deadline:
+                os.killpg(rank.pid, 0)
+                time.sleep(0.02)
+
+
+def read_for_ever(folder: str) -> None:
+    batches = iter(loader(folder, workers=2))
+    for _ in range(4):
+        next(batches)
+    print("reading", flush=True)
+    time.sleep(60)
 
 
 @pytest.mark.parametrize(

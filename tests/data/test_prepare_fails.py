@@ -43,7 +43,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_counts_as_whole(
             else:
                 patch.setattr(writer, "os", SimpleNamespace(fsync=no_space))
             reason = "File too large" if change == "limit" else "No space left"
-            with pytest.raises(ConfigError, match=rf"cannot write to .*out \({reason}.*make room"):
+            with pytest.raises(ConfigError, match=rf"cannot write to .*out \({reason}.*Make room"):
                 prepare(find_corpus(corpus), "bytes", out, **arguments)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

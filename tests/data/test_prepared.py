@@ -136,7 +136,7 @@ def test_a_folder_without_its_tokenizer_is_not_whole(tmp_path: Path, damage: str
     with pytest.raises(ConfigError, match=said):
         prepare(find_corpus(file), 300, out, workers=1)
     with pytest.raises(ConfigError, match=said):
-        prepared_data(str(out), None)
+        prepared_data(str(out), None, vocab=512)
 
 
 def test_a_tokenizer_that_cuts_and_pads_texts_does_not_here(tmp_path: Path) -> None:

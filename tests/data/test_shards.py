@@ -113,10 +113,10 @@ def damage(folder: Path, how: str) -> None:
     }.items(),
 )
 def test_a_damaged_folder_is_refused_in_one_sentence(folder: Path, how: str, message: str) -> None:
-    prepared_data(str(folder), None)  # whole, and remembered as such
+    prepared_data(str(folder), None, vocab=512)  # whole, and remembered as such
     damage(folder, how)
     with pytest.raises(ConfigError, match=message) as error:
-        prepared_data(str(folder), None)
+        prepared_data(str(folder), None, vocab=512)
     assert "\n" not in str(error.value)
 
 
@@ -156,5 +156,5 @@ def test_another_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
     ranks = tmp_path / "x.tiktoken"
     ranks.write_bytes(b"".join(base64.b64encode(bytes([i])) + b" %d\n" % i for i in range(256)))
     with pytest.raises(ConfigError, match=r"x.tiktoken' is not the one that .* 'bytes'"):
-        prepared_data(str(folder), str(ranks))
-    assert prepared_data(str(folder), None) == (str(folder), "bytes")
+        prepared_data(str(folder), str(ranks), vocab=512)
+    assert prepared_data(str(folder), None, vocab=512) == (str(folder), "bytes")

@@ -14,7 +14,7 @@ from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
 from mixit_titan.kernels.documents import document_table
 from mixit_titan.kernels.mixing import draw_words, mixing_matrix, row_means
 from mixit_titan.model.build import llama_config
-from mixit_titan.model.recipes import RECIPES
+from mixit_titan.model.recipes import RECIPES, Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
@@ -45,8 +45,8 @@ def losses(
 
 def test_the_generator_gives_the_same_integers_as_on_a_cpu() -> None:
     for here, there in zip(
-        draw_words(3, 1, 2, torch.arange(300), 300),
-        draw_words(3, 1, 2, torch.arange(300, device="cuda"), 300),
+        draw_words("gaussian", 3, 1, 2, torch.arange(300), 300),
+        draw_words("gaussian", 3, 1, 2, torch.arange(300, device="cuda"), 300),
         strict=True,
     ):
         assert torch.equal(here, there.cpu())
@@ -69,14 +69,15 @@ def test_a_matrix_that_was_made_on_the_cpu_serves_on_the_gpu() -> None:
     torch.testing.assert_close(back_here, back_there, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "sign"])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("width", [24, 64, 80, 200])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_forms_of_the_product_agree(
-    dtype: torch.dtype, width: int, causal: bool, packed: bool
+    dtype: torch.dtype, width: int, causal: bool, packed: bool, noise: str
 ) -> None:
-    recipe = dataclasses.replace(RECIPES["official"], causal=causal)
+    recipe = dataclasses.replace(RECIPES["official"], causal=causal, noise=noise)
     spec = recipe.matrix_spec(0, dataclasses.replace(SHAPE, seq_len=700))
     torch.manual_seed(0)
     v, grad = (torch.randn(5, 600, 3, width, device="cuda", dtype=dtype)[:, :, 1:] for _ in "vg")
@@ -99,9 +100,10 @@ def test_forms_of_the_product_agree(
             assert error < tolerance
 
 
-def test_a_drawn_matrix_is_the_cpus() -> None:
+@pytest.mark.parametrize("noise", ["gaussian", "sign"])
+def test_a_drawn_matrix_is_the_cpus(noise: str) -> None:
     """Normals by approximate functions and all: A times the identity."""
-    spec = dataclasses.replace(RECIPES["paper"].matrix_spec(0, SHAPE), std_low=1.0, std_high=1.0)
+    spec = Recipe(std=1.0, noise=noise).matrix_spec(0, SHAPE)
     device = torch.device("cuda")
     state = mixing_state("generated", spec, 1, range(2), dtype=torch.float32, device=device)
     v = torch.eye(256, device="cuda").view(1, 256, 1, 256).expand(-1, -1, 2, -1)

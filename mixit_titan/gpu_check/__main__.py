@@ -1,0 +1,3 @@
+from mixit_titan.gpu_check.command import main
+
+main()
