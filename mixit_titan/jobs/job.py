@@ -30,7 +30,7 @@ class Job:
     alone: bool = False
     """Not beside other jobs, and after them."""
     mend: Callable[[Path], object] = lambda folder: None
-    """Called before it is started: removes what a kill left that cannot be resumed."""
+    """Called before it is started: puts what a kill left, and cannot be resumed, out of the way."""
     status: Callable[[Path], str] = lambda folder: ""
     """How far it is, in a few words; at its end, how it went."""
 

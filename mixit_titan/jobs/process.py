@@ -13,6 +13,7 @@ from typing import Any
 
 from mixit_titan.errors import one_sentence
 from mixit_titan.jobs.job import Job
+from mixit_titan.parent import end_with_parent
 
 
 def preload(modules: Sequence[str]) -> None:
@@ -37,7 +38,8 @@ def _work(work: Callable, arguments: tuple[Any, ...], log: Path, share: int) -> 
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()  # the server that it was forked from, which ends with the runner
+    threading.Thread(target=_end_with_runner, daemon=True).start()
     if share > 1 and "OMP_NUM_THREADS" not in os.environ:
         import torch
 
@@ -46,10 +48,10 @@ def _work(work: Callable, arguments: tuple[Any, ...], log: Path, share: int) -> 
         work(*arguments)
 
 
-def _end_with_parent() -> None:
-    """A parent that was killed cannot end its jobs: they would run beside those of the next."""
+def _end_with_runner() -> None:
+    """One that was killed cannot end its jobs: they would run beside those of the next."""
     multiprocessing.parent_process().join()
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager

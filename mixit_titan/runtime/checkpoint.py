@@ -1,40 +1,54 @@
 """torchtitan's checkpoints, each complete or not there (checkpoint_files.py), and each with the
 identity of its model and data, which is checked before a load."""
 
-import errno
-import json
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
 from torch.distributed.tensor import DTensor
-from torchtitan.components.checkpointer import DATALOADER, MODEL, AsyncMode, CheckpointManager
+from torchtitan.components.checkpointer import (
+    DATALOADER,
+    MODEL,
+    OPTIMIZER,
+    AsyncMode,
+    CheckpointManager,
+)
+from torchtitan.components.optimizer import OptimizersContainer
 from torchtitan.tools.logging import logger
+from torchtitan.tools.utils import GarbageCollection
 from torchtitan.trainer import Trainer
 
-from mixit_titan.data.loader import COUNTED_BY, RowLoader
-from mixit_titan.device import device_type
+from mixit_titan.data.loader import RowLoader
 from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.files import write_json
 from mixit_titan.model.hugging_face import hf_config
-from mixit_titan.model.identity import differences, identity
+from mixit_titan.model.identity import identity
 from mixit_titan.runtime.checkpoint_files import (
+    NO_OTHER,
     clear,
     hugging_face_steps,
     newest_complete,
+    newest_to_resume,
+    problem_of,
     publish,
+    set_aside,
     unfinished,
 )
-from mixit_titan.runtime.tensor_reader import load_tensors, tensor_sizes
+from mixit_titan.runtime.checkpoint_identity import KEY, check_identity, encode_identity
+from mixit_titan.runtime.checkpoint_writer import CheckpointWriter
+from mixit_titan.runtime.optimizer import kind
+from mixit_titan.runtime.tensor_reader import OLDER, DamagedCheckpoint, has_checksums, load_state
+from mixit_titan.runtime.watch import begin
 
-_KEY = "mixit_identity"
+T = TypeVar("T")
 
 
 class IdentifiedCheckpointer(CheckpointManager):
@@ -51,12 +65,20 @@ class IdentifiedCheckpointer(CheckpointManager):
         *,
         model_parts: list[torch.nn.Module],
         dataloader: RowLoader,
+        optimizers: OptimizersContainer,
         **kwargs: Any,
     ) -> None:
-        super().__init__(config, model_parts=model_parts, dataloader=dataloader, **kwargs)
-        self.identity = identity(model_parts[0].config) | dataloader.identity
+        super().__init__(
+            config,
+            model_parts=model_parts,
+            dataloader=dataloader,
+            optimizers=optimizers,
+            **kwargs,
+        )
+        names = [type(optimizer).__name__ for optimizer in optimizers]
+        self.identity = identity(model_parts[0].config) | dataloader.identity | kind(names)
         # Made once: asynchronous saves keep a pinned copy for each tensor that they have seen.
-        self._identity_bytes = _encode(self.identity)
+        self._identity_bytes = encode_identity(self.identity)
         self._end_of_text = dataloader.batches.packed.split.eos_id
         self._on_disk: str | None = None  # the checkpoint that holds the present state
 
@@ -64,21 +86,35 @@ class IdentifiedCheckpointer(CheckpointManager):
         """A full checkpoint outside of the interval, and written when this returns."""
         if not self.enable or self.load_only or step == 0:
             return
+        begin("save", step)
         self.maybe_wait_for_saving()
         checkpoint = self._create_checkpoint_id(step)
         if self._on_disk != checkpoint:
             states = self._flattened_model_states_sd()
             self.dcp_save(states, checkpoint_id=checkpoint, async_mode=AsyncMode.DISABLED)
 
+    def save(self, curr_step: int, last_step: bool = False) -> bool:
+        begin("save", curr_step)
+        return super().save(curr_step, last_step)
+
+    @torch.no_grad()
     def dcp_save(
-        self, state_dict: dict[str, Any], checkpoint_id: str, async_mode: AsyncMode, **kwargs: Any
+        self,
+        state_dict: dict[str, Any],
+        checkpoint_id: str,
+        async_mode: AsyncMode,
+        enable_garbage_collection: bool = False,
+        to_hf: bool = False,
     ) -> Future | AsyncSaveResponse | None:
         self._check_weights(checkpoint_id)
-        to_hf = kwargs.get("to_hf", False)
-        if not to_hf:
-            state_dict = {**state_dict, _KEY: self._identity_bytes}
         final = Path(checkpoint_id)
-        saved = super().dcp_save(state_dict, str(unfinished(final)), async_mode, **kwargs)
+        if to_hf:
+            saved = super().dcp_save(state_dict, str(unfinished(final)), async_mode, to_hf=True)
+        else:
+            state_dict = {**state_dict, KEY: self._identity_bytes}
+            saved = self._write(state_dict, CheckpointWriter(unfinished(final)), async_mode)
+        if enable_garbage_collection:
+            GarbageCollection.collect("GC collection invoked by checkpointer.")
         self._on_disk = checkpoint_id
         if dist.get_rank() != 0:
             return saved
@@ -96,31 +132,75 @@ class IdentifiedCheckpointer(CheckpointManager):
             publish(final)
         return saved
 
+    def _write(
+        self, state_dict: dict[str, Any], writer: CheckpointWriter, async_mode: AsyncMode
+    ) -> Future | AsyncSaveResponse | None:
+        """What torchtitan does, with a writer of its own."""
+        if async_mode == AsyncMode.DISABLED:
+            dcp.save(state_dict, storage_writer=writer)
+            return None
+        pinned = async_mode == AsyncMode.ASYNC_WITH_PINNED_MEM
+        return dcp.async_save(
+            state_dict,
+            storage_writer=writer,
+            process_group=self.pg,
+            async_checkpointer_type=(
+                AsyncCheckpointerType.PROCESS if pinned else AsyncCheckpointerType.THREAD
+            ),
+            async_stager=self.stager if pinned else None,
+        )
+
     def _load(self, step: int = -1) -> bool:
-        """The first rank chooses the checkpoint for all."""
-        if step == -1:
-            step = self._choose()
-        return super()._load(step)
+        """The first rank chooses the checkpoint for all. One that proves damaged as it is read is
+        set aside, and the one before it is taken."""
+        if step != -1:
+            return super()._load(step)
+        while True:
+            newest = _said_by_first_rank(self._choose)
+            try:
+                return super()._load(newest)
+            except DamagedCheckpoint as damage:
+                if newest == -1:  # that of checkpoint.initial_load_path
+                    raise
+                _said_by_first_rank(partial(self._set_aside, newest, damage))
 
     def _choose(self) -> int:
-        newest = torch.tensor(-1, device=device_type())
-        if dist.get_rank() == 0:
-            folder = Path(self.folder)
-            found = newest_complete(folder)
-            clear(folder, found)
-            newest.fill_(-1 if found is None else found)
-        dist.broadcast(newest, 0)
-        return int(newest)
+        folder = Path(self.folder)
+        found = newest_to_resume(folder)
+        clear(folder, found)
+        return -1 if found is None else found
+
+    def _set_aside(self, step: int, damage: DamagedCheckpoint) -> None:
+        """Not the last one, whatever is wrong with it: the run would silently start again."""
+        folder = Path(self.folder)
+        if newest_complete(folder, before=step) is None:
+            raise DamagedCheckpoint(folder / f"step-{step}", f"{damage.problem}{NO_OTHER}")
+        logger.warning(f"{damage}. It is now {set_aside(folder, step)}")
 
     def dcp_load(
         self, state_dict: dict[str, Any], checkpoint_id: str, from_hf: bool, from_quantized: bool
     ) -> None:
-        if not from_hf:
-            initial = checkpoint_id == self.initial_load_path
-            rows = DATALOADER in state_dict
-            check_identity(checkpoint_id, self.identity, initial=initial, rows=rows)
-        super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
+        if from_hf:
+            super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
+        else:
+            _said_by_first_rank(partial(self._check, state_dict, checkpoint_id))
+            load_state(checkpoint_id, state_dict)
+            self.states[MODEL].load_state_dict(state_dict)
         self._on_disk = checkpoint_id
+
+    def _check(self, state_dict: dict[str, Any], checkpoint_id: str) -> None:
+        problem = problem_of(Path(checkpoint_id))
+        if problem is not None:
+            raise DamagedCheckpoint(checkpoint_id, problem)
+        check_identity(
+            checkpoint_id,
+            self.identity,
+            initial=checkpoint_id == self.initial_load_path,
+            rows=DATALOADER in state_dict,
+            optimizer=OPTIMIZER in state_dict,
+        )
+        if not has_checksums(checkpoint_id):
+            logger.info(OLDER.format(checkpoint_id))
 
     def _check_weights(self, checkpoint_id: str) -> None:
         """What is saved can be gone on from: no rank holds a weight that is not finite."""
@@ -141,33 +221,6 @@ class IdentifiedCheckpointer(CheckpointManager):
                 shutil.rmtree(rest, ignore_errors=True)
 
 
-def check_identity(
-    checkpoint_id: str, ours: dict[str, Any], *, initial: bool = False, rows: bool = True
-) -> None:
-    """Refuse a checkpoint of another model, or where the loader goes on (`rows`) of other rows. An
-    `initial` one only gives the weights to start from: it may have been trained from another seed,
-    and other parts of it."""
-    saved = read_identity(checkpoint_id)
-    if saved is None:
-        if ours["mixer"] == "mixing":
-            raise ConfigError(
-                f"the checkpoint {checkpoint_id} does not say which mixing matrices it was "
-                "trained with: it was not written by mixit_titan"
-            )
-        logger.warning(f"{checkpoint_id} was not written by mixit_titan: loading it unchecked")
-        return
-    ignore = {"frozen", "debug.seed"} if initial else set()
-    # The first checkpoints did not say what their rows are; their loader does when it is loaded.
-    ignore |= set(COUNTED_BY) - saved.keys() if rows else set(COUNTED_BY)
-    different = differences(saved, ours, ignore=ignore)
-    if different:
-        another = "checkpoint.initial_load_path" if initial else "--dump_folder"
-        raise ConfigError(
-            f"the checkpoint {checkpoint_id} does not fit, because {'; '.join(different)}: take "
-            f"the settings and the data of the checkpoint, or another {another}"
-        )
-
-
 def latest_step(run: Trainer.Config) -> int | None:
     """The step that the run has come to: of its newest complete checkpoint, or of the weights in
     Hugging Face's format that it ended with."""
@@ -178,19 +231,18 @@ def latest_step(run: Trainer.Config) -> int | None:
     return max((step for step in found if step is not None), default=None)
 
 
-def read_identity(checkpoint_id: str) -> dict[str, Any] | None:
-    """The identity in a checkpoint, or None in one that was not written by this project."""
-    size = tensor_sizes(checkpoint_id).get(_KEY)
-    if size is None:
-        return None
-    state = {_KEY: torch.empty(size, dtype=torch.uint8)}
-    load_tensors(checkpoint_id, state)
-    return json.loads(bytes(state[_KEY].tolist()))
-
-
-def _encode(described: dict[str, Any]) -> torch.Tensor:
-    """JSON in a tensor of bytes: nothing to unpickle."""
-    return torch.tensor(list(json.dumps(described).encode()), dtype=torch.uint8)
+def _said_by_first_rank(say: Callable[[], T]) -> T:
+    """What it returns or raises there, on all ranks."""
+    said: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            said[0] = say()
+        except ConfigError as error:
+            said[1] = error
+    dist.broadcast_object_list(said)
+    if said[1] is not None:
+        raise said[1]
+    return said[0]
 
 
 def _then(saved: Future, finish: Callable[[], None]) -> Future:
@@ -207,11 +259,3 @@ def _then(saved: Future, finish: Callable[[], None]) -> Future:
 
     saved.add_done_callback(on_saved)
     return finished
-
-
-def disk_is_full(error: BaseException) -> bool:
-    """Whether that is why something could not be saved, on any rank."""
-    errors = [error]
-    if isinstance(error, CheckpointException):
-        errors = [cause for cause, _ in error.failures.values()]
-    return any(getattr(e, "errno", None) in (errno.ENOSPC, errno.EDQUOT) for e in errors)

@@ -1,8 +1,8 @@
-"""Which checkpoints of a run are whole.
+"""Which checkpoints of a run are complete.
 
 A checkpoint is written as `.unfinished-N` and renamed to `step-N` when all of it is on the disk.
 A kill leaves an unfinished one; a failing disk or a copy that was cut short can break a finished
-one. Neither is ever loaded.
+one. Neither is ever loaded: an unfinished one is deleted, a broken one is set aside as `.broken-N`.
 """
 
 import re
@@ -12,7 +12,10 @@ from pathlib import Path
 
 from torchtitan.tools.logging import logger
 
-from mixit_titan.runtime.tensor_reader import TensorReader
+from mixit_titan.runtime.checkpoint_identity import read_identity
+from mixit_titan.runtime.tensor_reader import DamagedCheckpoint, TensorReader
+
+NO_OTHER = ", and there is no other to resume from: choose another --dump_folder to start again"
 
 
 def unfinished(checkpoint: Path) -> Path:
@@ -29,9 +32,12 @@ def publish(checkpoint: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def newest_complete(folder: Path) -> int | None:
-    """The step of the newest whole checkpoint. Newer ones that are broken are named in the log."""
+def newest_complete(folder: Path, *, before: int | None = None) -> int | None:
+    """The step of the newest complete checkpoint, of those `before` a step. Newer ones that are
+    broken are named in the log. What the weights are is not read: a load may still find damage."""
     for step in sorted(steps(folder), reverse=True):
+        if before is not None and step >= before:
+            continue
         problem = problem_of(folder / f"step-{step}")
         if problem is None:
             return step
@@ -39,17 +45,35 @@ def newest_complete(folder: Path) -> int | None:
     return None
 
 
+def newest_to_resume(folder: Path) -> int | None:
+    """The newest complete one, None where nothing was saved yet. Where all are broken a run does
+    not silently start again."""
+    found, there = newest_complete(folder), steps(folder)
+    if found is None and there:
+        last = folder / f"step-{max(there)}"
+        raise DamagedCheckpoint(last, f"{problem_of(last)}{NO_OTHER}")
+    return found
+
+
 def clear(folder: Path, newest: int | None) -> None:
-    """Delete what a kill left behind, and move broken checkpoints that are newer than `newest` out
-    of the way of `keep_latest_k`, which counts names."""
+    """Delete what a kill left behind, and set broken checkpoints that are newer than `newest`
+    aside: `keep_latest_k` counts names."""
     for rest in [*folder.glob(".unfinished-*"), *folder.glob(".replaced-*")]:
         logger.info(f"Deleting {rest}: it was not written to the end")
         shutil.rmtree(rest, ignore_errors=True)
     for step in steps(folder):
         if newest is None or step > newest:
-            aside = folder / f".broken-{step}"
-            shutil.rmtree(aside, ignore_errors=True)
-            (folder / f"step-{step}").rename(aside)
+            set_aside(folder, step)
+
+
+def set_aside(folder: Path, step: int) -> Path:
+    """Out of the way of the next save, and never loaded again. Nothing is deleted."""
+    aside, again = folder / f".broken-{step}", 1
+    while aside.exists():
+        again += 1
+        aside = folder / f".broken-{step}-{again}"
+    (folder / f"step-{step}").rename(aside)
+    return aside
 
 
 def steps(folder: Path) -> list[int]:
@@ -70,21 +94,20 @@ def _saved(folder: Path) -> Iterator[tuple[int, bool]]:
 
 
 def problem_of(checkpoint: Path) -> str | None:
-    """What is wrong with it: every byte that its metadata speaks of must be there."""
-    if not (checkpoint / ".metadata").is_file():
-        return "it has no .metadata"
+    """What is wrong with it: every byte that its metadata speaks of must be there, and it must say
+    what its model is, if it ever did."""
     try:
-        metadata = TensorReader(checkpoint).read_metadata()
-        pieces = list(metadata.storage_data.values())
-    except Exception as error:  # whatever unpickling a broken file raises
-        return f"its .metadata cannot be read ({error or type(error).__name__})"
-    sizes: dict[str, int] = {}
-    for piece in pieces:
-        end = piece.offset + piece.length
-        sizes[piece.relative_path] = max(end, sizes.get(piece.relative_path, 0))
-    for name, size in sizes.items():
-        file = checkpoint / name
-        there = file.stat().st_size if file.is_file() else 0
-        if there < size:
-            return f"{name} has {there} of {size} bytes"
+        pieces = TensorReader(checkpoint).read_metadata().storage_data.values()
+        sizes: dict[str, int] = {}
+        for piece in pieces:
+            end = piece.offset + piece.length
+            sizes[piece.relative_path] = max(end, sizes.get(piece.relative_path, 0))
+        for name, size in sizes.items():
+            file = checkpoint / name
+            there = file.stat().st_size if file.is_file() else 0
+            if there < size:
+                return f"{name} has {there} of {size} bytes"
+        read_identity(checkpoint)
+    except DamagedCheckpoint as error:
+        return error.problem
     return None

@@ -1,12 +1,16 @@
 """Starts the ranks of a run: one here, N by torchrun, or those that torchrun or srun started."""
 
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
 
 import torch
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -14,6 +18,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from mixit_titan.device import device_type, has_gpu
 from mixit_titan.errors import ConfigError
+from mixit_titan.parent import end_with_launcher
+from mixit_titan.runtime.stop import note_interrupt, was_interrupted
 
 _GLOO_SECONDS = 0.2
 
@@ -23,13 +29,14 @@ def ranks_from_environment() -> int | None:
 
     Under srun the variables that torch.distributed wants are set from Slurm's.
     """
+    end_with_launcher()  # of a rank that torchtitan's own entry point has started
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         if has_gpu() and "LOCAL_RANK" not in os.environ:
             raise ConfigError(
                 "RANK and WORLD_SIZE are set, but not LOCAL_RANK, which says which GPU is this "
                 "rank's: start the ranks by torchrun or srun, or set it to 0, 1, ... on each node"
             )
-        _check_nccl()
+        _check_ranks_on_gpus()
         return int(os.environ["WORLD_SIZE"])
     if "SLURM_STEP_ID" not in os.environ or os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1":
         return None  # also in a shell that srun opened
@@ -40,7 +47,7 @@ def ranks_from_environment() -> int | None:
     os.environ.setdefault("MASTER_ADDR", _first_host(os.environ["SLURM_STEP_NODELIST"]))
     # Below those that the system gives to connections.
     os.environ.setdefault("MASTER_PORT", str(20000 + job % 12000))
-    _check_nccl()
+    _check_ranks_on_gpus()
     return int(os.environ["WORLD_SIZE"])
 
 
@@ -48,14 +55,34 @@ def local_ranks(nproc: int | None) -> int:
     """How many ranks to start here: as asked, else one per GPU, else 1."""
     if nproc is not None and nproc < 1:
         raise ConfigError(f"--nproc is {nproc}: it must be at least 1")
-    gpus = torch.cuda.device_count() if has_gpu() else 0
-    if has_gpu() and nproc is not None and nproc > gpus:
-        raise ConfigError(f"--nproc is {nproc}, but this machine has {gpus} GPU(s)")
-    return nproc or max(gpus, 1)
+    gpus = _gpus()
+    if has_gpu() and nproc is not None and nproc > len(gpus):
+        raise ConfigError(f"--nproc is {nproc}, but this machine has {_said(gpus)}")
+    if nproc is None and len(set(gpus)) > 1:
+        raise ConfigError(
+            f"this machine has {_said(gpus)}, and all ranks would wait for the slowest: name those "
+            "of one kind in CUDA_VISIBLE_DEVICES, or say by --nproc how many of them are meant"
+        )
+    return nproc or max(len(gpus), 1)
 
 
-def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> None:
-    """One rank: `run_rank` in this process. More: `mixit-titan ARGUMENTS` under torchrun."""
+def _gpus() -> list[str]:
+    """The names of the GPUs that this process sees."""
+    count = torch.cuda.device_count() if has_gpu() else 0
+    return [torch.cuda.get_device_name(n) for n in range(count)]
+
+
+def _said(gpus: list[str]) -> str:
+    """`7 x NVIDIA H100 80GB HBM3 and 1 x NVIDIA T400 4GB`"""
+    kinds = [f"{gpus.count(name)} x {name}" for name in sorted(set(gpus))]
+    said = " and ".join(kinds) or "none that torch can use"
+    slices = "MIG" in said
+    return f"{said} (MIG: a slice of a GPU, of which a process can use one)" if slices else said
+
+
+def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> int:
+    """One rank: `run_rank` in this process. More: `mixit-titan ARGUMENTS` under torchrun. Returns
+    the exit code, which is 0 where all ranks have ended well, also when they were asked to stop."""
     _check_nccl()
     if nproc == 1:
         os.environ |= {
@@ -66,10 +93,10 @@ def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> No
             "MASTER_PORT": str(_free_port()),
         }
         run_rank()
-        return
+        return 0
     from torch.distributed import run as torchrun
 
-    options = ["--standalone", f"--nproc_per_node={nproc}"]
+    options = ["--standalone", f"--nproc_per_node={nproc}", "--signals-to-handle=SIGHUP,SIGQUIT"]
     if has_gpu() and shutil.which("numactl"):  # each rank on the cores that are near its GPU
         options.append("--numa-binding=node")
     options += ["-m", "mixit_titan", *arguments]
@@ -77,12 +104,52 @@ def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> No
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // nproc)))
     try:
-        torchrun.run(torchrun.parse_args(options))
+        with _signals_passed_on():
+            torchrun.run(torchrun.parse_args(options))
     except ChildFailedError as error:
         _, failure = error.get_first_failure()
-        sys.exit(failure.exitcode if failure.exitcode > 0 else 1)
-    except SignalException as signal:
-        sys.exit(128 + signal.sigval)
+        code = failure.exitcode  # or minus the signal that a rank died of
+        return code if code >= 0 else 128 - code
+    except SignalException as asked:
+        return 128 + asked.sigval
+    return 0
+
+
+@contextmanager
+def _signals_passed_on() -> Iterator[None]:
+    """Ctrl-C and SIGTERM are for the ranks, which torchrun keeps in groups of their own. torchrun
+    would pass them on and kill what has not ended after 30 s, also in the midst of a save. A second
+    Ctrl-C ends this process at once, and the ranks with it (parent.py)."""
+
+    def pass_on(signum: int, frame: FrameType | None) -> None:
+        if signum == signal.SIGINT:
+            if was_interrupted():
+                os._exit(128 + signum)
+            note_interrupt()
+        ranks = _groups_of_children(os.getpid())
+        if not ranks:  # none yet; or no /proc, and torchrun must do it
+            raise SignalException(f"signal {signum}", sigval=signal.Signals(signum))
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(rank, signum)
+
+    before = {n: signal.signal(n, pass_on) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _groups_of_children(process: int) -> list[int]:
+    """Its child processes that lead a group."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            _, parent, group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(parent) == process and group == stat.parent.name:
+                found.append(int(group))
+    return found
 
 
 def leave_process_group() -> None:
@@ -93,6 +160,22 @@ def leave_process_group() -> None:
         # Gloo's threads outlive the group (torch 2.13). One that lets go of its last tensor while
         # Python ends would abort the process: it gets the time to do so before.
         time.sleep(_GLOO_SECONDS)
+
+
+def _check_ranks_on_gpus() -> None:
+    """Where others have started the ranks: each has a GPU of its own, and they can talk."""
+    _check_nccl()
+    if device_type() != "cuda":
+        return
+    # torchrun and srun say how many ranks this node has; whoever else does not.
+    ranks = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("SLURM_STEP_TASKS_PER_NODE", "0")
+    here = max(int(re.match(r"\d+", ranks)[0]), int(os.environ["LOCAL_RANK"]) + 1)
+    gpus = _gpus()
+    if here > len(gpus):
+        raise ConfigError(
+            f"this node has {here} ranks, and each of them sees {_said(gpus)}: start fewer, or let "
+            "every rank see all GPUs of its node (srun --gpus-per-node, not --gpus-per-task)"
+        )
 
 
 def _check_nccl() -> None:

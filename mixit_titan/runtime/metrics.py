@@ -75,15 +75,18 @@ class JsonLinesLogger(BaseLogger):
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl. A last line that was cut off by a kill is left out."""
-    if not path.exists():
+    """The lines of a metrics.jsonl, up to one that is broken: the last was cut off by a kill."""
+    if not path.is_file():
         return []
     lines = []
-    for line in path.read_text().splitlines():
+    for text in path.read_text(errors="replace").splitlines():
         try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            break
+        lines.append(line)
     return lines
 
 

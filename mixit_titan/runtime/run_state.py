@@ -4,6 +4,7 @@
     stopped 120 saved at step 120
     finished 8000
     failed 31 the loss is not finite ...
+    hung 31 the run stands still: rank 1 is in step 31 for 40 s ...
 
 A job script writes `starting 0`. A run that was killed leaves what it wrote last.
 """
@@ -14,7 +15,7 @@ from typing import Literal, NamedTuple
 
 _BYTES = 512  # always: a full disk has room for what was there before
 
-Word = Literal["starting", "running", "stopped", "finished", "failed"]
+Word = Literal["starting", "running", "stopped", "finished", "failed", "hung"]
 
 
 class RunState(NamedTuple):
@@ -38,8 +39,11 @@ class StateFile:
 
 def read_state(folder: Path) -> RunState | None:
     """None where no run has begun, or none that left a readable line."""
+    file = folder / "state"
+    if not file.is_file():
+        return None
     try:
-        word, step, *said = (folder / "state").read_text(errors="replace").split(maxsplit=2)
+        word, step, *said = file.read_text(errors="replace").split(maxsplit=2)
         return RunState(word, int(step), "".join(said).strip())
     except (OSError, ValueError):
         return None

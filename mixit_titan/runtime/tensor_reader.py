@@ -1,22 +1,37 @@
-"""Tensors out of a checkpoint, and nothing else.
+"""Tensors and plain data out of a checkpoint, as they were saved, and nothing else.
 
 DCP pickles a checkpoint's metadata and unpickles what it finds, and a pickle of a stranger can run
 code. Torch has no restricted way to read it. So the metadata is read here by an unpickler that
-knows the few classes which DCP writes, none of which does anything; and only what the metadata
-calls a tensor is loaded, which DCP reads with `weights_only`.
+knows the few classes which DCP writes, none of which does anything; and what it speaks of is loaded
+with `weights_only`: a tensor where a tensor is expected, else a number or its like.
+
+Torch writes a CRC-32 with all that it saves, and does not look at it when it loads: this reader
+does. The metadata has one in `checksums.json`.
 """
 
+import io
+import json
 import pickle
 import warnings
+import zipfile
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import metadata
+from torch.distributed.checkpoint._traverse import set_element
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import write_json
+
+METADATA = ".metadata"
+CHECKSUMS = "checksums.json"
+OLDER = "{} has no checksum of its metadata: it is older than those"
 
 _OTHERS = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
@@ -27,15 +42,148 @@ _OTHERS = {
 }
 
 
-class TensorReader(dcp.FileSystemReader):
-    """DCP's reader, with metadata that runs no code. `storage_reader` of `dcp.load`."""
+class DamagedCheckpoint(ConfigError):
+    """A checkpoint is not as it was saved."""
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        with (Path(self.path) / ".metadata").open("rb") as file:
-            found = _MetadataUnpickler(file).load()
-        if not isinstance(found, Metadata):
-            raise pickle.UnpicklingError("it holds something else")
+    def __init__(self, checkpoint: Path | str, problem: str) -> None:
+        super().__init__(str(checkpoint), problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return "the checkpoint {} is damaged: {}".format(*self.args)
+
+
+def load_state(checkpoint: Path | str, into: dict[str, Any], *, no_dist: bool = False) -> None:
+    """`dcp.load` that runs no code, on all ranks; in this process alone with `no_dist`. What is
+    wrong is a ConfigError, the same on all ranks."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            dcp.load(
+                into,
+                storage_reader=TensorReader(checkpoint),
+                planner=PlainPlanner(),
+                no_dist=no_dist,
+            )
+    except CheckpointException as error:
+        causes = [cause for cause, _ in error.failures.values()]
+        damage = next((cause for cause in causes if isinstance(cause, DamagedCheckpoint)), None)
+        if damage is not None:
+            raise damage from error
+        if any(isinstance(cause, OSError | MemoryError) for cause in causes):
+            raise  # of this machine: the checkpoint may be good
+        said = str(causes[0]).strip().split("\n")[0]
+        if isinstance(causes[0], pickle.UnpicklingError):
+            said = "it holds something that is no tensor as one"
+        raise ConfigError(
+            f"the checkpoint {checkpoint} cannot be loaded: {said:.200}. Take another one"
+        ) from error
+
+
+def load_tensors(checkpoint: Path | str, into: dict[str, torch.Tensor]) -> None:
+    """Fill `into`, whole tensors however many ranks have saved them, in this process alone."""
+    sizes = tensor_sizes(checkpoint)
+    for name, tensor in into.items():
+        if sizes.get(name) != tensor.shape:
+            there = f"{tuple(sizes[name])}" if name in sizes else "no tensor"
+            raise ConfigError(
+                f"the checkpoint {checkpoint} has {there} as {name}, and the model that it "
+                f"describes {tuple(tensor.shape)}: it is damaged"
+            )
+    load_state(checkpoint, into, no_dist=True)
+
+
+def tensor_sizes(checkpoint: Path | str) -> dict[str, torch.Size]:
+    """The names and sizes of the tensors in a checkpoint."""
+    entries = TensorReader(checkpoint).read_metadata().state_dict_metadata
+    return {k: v.size for k, v in entries.items() if isinstance(v, TensorStorageMetadata)}
+
+
+def write_checksums(checkpoint: Path) -> None:
+    """For a checkpoint that is on the disk."""
+    content = (checkpoint / METADATA).read_bytes()
+    write_json(checkpoint / CHECKSUMS, {METADATA: _checksum(content)})
+
+
+def is_as_saved(file: IO[bytes]) -> bool:
+    """Whether what `torch.save` wrote has the checksums that it wrote with it."""
+    try:
+        with zipfile.ZipFile(file) as records:
+            return records.testzip() is None
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
+        return False
+
+
+def has_checksums(checkpoint: Path | str) -> bool:
+    """Whether a version wrote it that had them for all of it."""
+    return (Path(checkpoint) / CHECKSUMS).is_file()
+
+
+class TensorReader(dcp.FileSystemReader):
+    """DCP's reader, with metadata that runs no code and pieces that are as they were saved.
+    `storage_reader` of `dcp.load`."""
+
+    # Without DCP's further arguments, which mean: try that of this rank, if there is no other.
+    def read_metadata(self) -> Metadata:
+        folder = Path(self.path)
+        if not (folder / METADATA).is_file():
+            raise DamagedCheckpoint(folder, f"it has no {METADATA}")
+        content = (folder / METADATA).read_bytes()
+        if has_checksums(folder) and _expected(folder) != _checksum(content):
+            raise DamagedCheckpoint(folder, f"its {METADATA} is not as it was saved")
+        try:
+            found = _MetadataUnpickler(io.BytesIO(content)).load()
+            if not isinstance(found, Metadata):
+                raise pickle.UnpicklingError("it holds something else")
+            names = {piece.relative_path for piece in found.storage_data.values()}
+            if any(Path(name).name != name for name in names):
+                raise pickle.UnpicklingError("it names files of another folder")
+        except Exception as error:  # whatever unpickling a broken file raises
+            said = str(error) or type(error).__name__
+            raise DamagedCheckpoint(folder, f"its {METADATA} cannot be read ({said})") from error
         return found
+
+    def _slice_file(self, file: IO[bytes], sinfo: Any) -> IO[bytes]:
+        """DCP's name for a piece of a file: one tensor of one rank, or one value."""
+        file.seek(sinfo.offset)
+        piece = io.BytesIO(file.read(sinfo.length))
+        if not is_as_saved(piece):
+            place = f"bytes {sinfo.offset} to {sinfo.offset + sinfo.length}"
+            problem = f"{place} of {sinfo.relative_path} are not as they were saved"
+            raise DamagedCheckpoint(self.path, problem)
+        piece.seek(0)
+        return piece
+
+
+class PlainPlanner(dcp.DefaultLoadPlanner):
+    """DCP's planner, which would unpickle whatever a checkpoint declares as bytes."""
+
+    def create_local_plan(self) -> LoadPlan:
+        plan = super().create_local_plan()
+        for item in plan.items:
+            name = item.dest_index.fqn
+            if item.type == LoadItemType.BYTE_IO and isinstance(
+                self.state_dict[name], torch.Tensor
+            ):
+                raise ConfigError(f"it has no tensor as {name}")
+        return plan
+
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        name = read_item.dest_index.fqn
+        try:
+            loaded = torch.load(value, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+            raise ConfigError(f"it holds something that is no plain data as {name}") from error
+        if _kind(loaded) != _kind(self.state_dict[name]):
+            raise ConfigError(f"it has a {type(loaded).__name__} as {name}")
+        set_element(self.original_state_dict, self.mappings[name], loaded)
+
+
+def _kind(value: Any) -> Any:
+    """A number is a number, None among them (a flag of an optimizer that is not set)."""
+    if isinstance(value, list | tuple):
+        return [_kind(each) for each in value]
+    return float if isinstance(value, bool | int | float | None) else type(value)
 
 
 class _MetadataUnpickler(pickle.Unpickler):
@@ -55,25 +203,12 @@ def _is_dtype(module: str, name: str) -> bool:
     return module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
 
 
-def tensor_sizes(checkpoint: Path | str) -> dict[str, torch.Size]:
-    """The names and sizes of the tensors in a checkpoint."""
+def _checksum(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"
+
+
+def _expected(folder: Path) -> str | None:
     try:
-        entries = TensorReader(checkpoint).read_metadata().state_dict_metadata
-    except Exception as error:  # whatever unpickling a broken file raises
-        raise ConfigError(f"{checkpoint} is not a whole checkpoint: {error}") from error
-    return {k: v.size for k, v in entries.items() if isinstance(v, TensorStorageMetadata)}
-
-
-def load_tensors(checkpoint: Path | str, into: dict[str, torch.Tensor]) -> None:
-    """Fill `into`, whole tensors however many ranks have saved them, in this process alone."""
-    sizes = tensor_sizes(checkpoint)
-    for name, tensor in into.items():
-        if sizes.get(name) != tensor.shape:
-            there = f"{tuple(sizes[name])}" if name in sizes else "no tensor"
-            raise ConfigError(
-                f"the checkpoint {checkpoint} has {there} as {name}, and the model that it "
-                f"describes {tuple(tensor.shape)}: it is damaged"
-            )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        dcp.load(into, storage_reader=TensorReader(checkpoint), no_dist=True)
+        return json.loads((folder / CHECKSUMS).read_bytes())[METADATA]
+    except (ValueError, KeyError, TypeError):
+        return None

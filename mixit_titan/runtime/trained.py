@@ -7,9 +7,15 @@ from typing import Any
 
 import torch
 from torchtitan.components.tokenizer import BaseTokenizer
+from torchtitan.tools.logging import logger
 
 from mixit_titan.data.loader import COUNTED_BY
-from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
+from mixit_titan.data.tokenizers import (
+    build_tokenizer,
+    fingerprint,
+    has_no_files,
+    saved_tokenizer,
+)
 from mixit_titan.device import device_type
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.build import llama_config
@@ -18,14 +24,20 @@ from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import Variant
-from mixit_titan.runtime.checkpoint import read_identity
 from mixit_titan.runtime.checkpoint_files import (
     hugging_face_steps,
     newest_complete,
     problem_of,
     steps,
 )
-from mixit_titan.runtime.tensor_reader import load_tensors
+from mixit_titan.runtime.checkpoint_identity import read_identity
+from mixit_titan.runtime.optimizer import ADAM
+from mixit_titan.runtime.tensor_reader import (
+    OLDER,
+    DamagedCheckpoint,
+    has_checksums,
+    load_tensors,
+)
 
 
 @dataclass(frozen=True)
@@ -35,27 +47,39 @@ class Trained:
     by SDPA, and its mixing matrices are stored where they fit."""
     tokenizer: BaseTokenizer
     tokenizer_name: str
-    """`bytes`, or where its files are in the run's folder."""
+    """`bytes`, `numbers:SIZE`, or where its files are in the run's folder."""
     step: int
 
 
 def load_trained(run_dir: Path | str, step: int | None = None) -> Trained:
-    """The newest whole checkpoint of a run, or the one of `step`, on the GPU if there is one. The
-    checkpoint itself says what the model is. A ConfigError where it cannot be had."""
+    """The newest complete checkpoint of a run, or the one of `step`, on the GPU if there is one.
+    The checkpoint itself says what the model is. A ConfigError where it cannot be had: one that
+    proves damaged is not replaced by an older model that nobody asked for."""
     checkpoint, step = _find(Path(run_dir), step)
     saved = read_identity(str(checkpoint))
     if saved is None:
         raise ConfigError(f"{checkpoint} does not say what its model is: another program wrote it")
-    tokenizer_name, tokenizer = _tokenizer(Path(run_dir), saved["data.tokenizer"])
-    config = _config(saved)
-    different = differences(saved, identity(config), ignore={"data.tokenizer", *COUNTED_BY})
+    try:
+        tokenizer_name, tokenizer = _tokenizer(Path(run_dir), saved)
+        config = _config(saved)
+    except (KeyError, TypeError) as error:
+        problem = f"what it says of its model is incomplete ({error})"
+        raise DamagedCheckpoint(checkpoint, problem) from error
+    different = differences(saved, identity(config), ignore={"data.tokenizer", *COUNTED_BY, *ADAM})
     if different:
         raise ConfigError(
             f"{checkpoint} is of a model that this version of mixit_titan cannot build: "
             f"{'; '.join(different)}"
         )
     model = _empty(config)
-    load_tensors(checkpoint, model.state_dict())
+    if not has_checksums(checkpoint):
+        logger.info(OLDER.format(checkpoint))
+    try:
+        load_tensors(checkpoint, model.state_dict())
+    except DamagedCheckpoint as damage:
+        before = newest_complete(checkpoint.parent, before=step)
+        advice = "" if before is None else f": take the one before it by --step {before}"
+        raise DamagedCheckpoint(checkpoint, f"{damage.problem}{advice}") from damage
     return Trained(model, tokenizer, tokenizer_name, step)
 
 
@@ -86,10 +110,11 @@ def _find(run_dir: Path, step: int | None) -> tuple[Path, int]:
     return folder / f"step-{step}", step
 
 
-def _tokenizer(run_dir: Path, expected: str) -> tuple[str, BaseTokenizer]:
-    name = saved_tokenizer(run_dir) or "bytes"
+def _tokenizer(run_dir: Path, saved: dict[str, Any]) -> tuple[str, BaseTokenizer]:
+    recorded = saved.get("data.tokenizer.name", "bytes")
+    name = saved_tokenizer(run_dir) or (recorded if has_no_files(recorded) else "bytes")
     tokenizer = build_tokenizer(name)
-    if fingerprint(tokenizer) != expected:
+    if fingerprint(tokenizer) != saved["data.tokenizer"]:
         raise ConfigError(
             f"{run_dir / 'tokenizer'} does not hold the tokenizer of the run: put its files there "
             "(training does so when it starts)"

@@ -1,8 +1,9 @@
 """torchtitan's Trainer, with what it lacks around the training steps: it stops when it is asked to,
 says where it is, and counts the tokens of all ranks."""
 
+import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,21 @@ from torchtitan.trainer import Trainer
 from mixit_titan.data.loader import Batch
 from mixit_titan.data.tokenizers import keep_tokenizer
 from mixit_titan.device import has_gpu
-from mixit_titan.errors import RunFailed
+from mixit_titan.errors import ConfigError, RunFailed, disk_is_full
+from mixit_titan.files import make_folder
+from mixit_titan.jobs.lock import FolderLock
 from mixit_titan.model.limits import check_limits
-from mixit_titan.runtime.checkpoint import disk_is_full
 from mixit_titan.runtime.copies import start_copies
 from mixit_titan.runtime.run_state import StateFile, Word
-from mixit_titan.runtime.stop import Agreement, StopAgreed, listen
+from mixit_titan.runtime.stop import Agreement, StopAgreed, expect_to_save, listen
+from mixit_titan.runtime.watch import WatchConfig, begin, start_watch
 
 
 class MixitTrainer(Trainer):
     @dataclass(kw_only=True, slots=True)
     class Config(Trainer.Config):
+        watch: WatchConfig = field(default_factory=WatchConfig)
+
         def __post_init__(self) -> None:
             Trainer.Config.__post_init__(self)
             if self.model_spec is not None:
@@ -34,7 +39,15 @@ class MixitTrainer(Trainer):
 
     def __init__(self, config: Config) -> None:
         listen()
-        super().__init__(config)
+        self.lock = None
+        if os.environ["RANK"] == "0":
+            make_folder(Path(config.dump_folder), "--dump_folder")
+            self.lock = FolderLock(Path(config.dump_folder), "--dump_folder")
+        try:
+            super().__init__(config)
+        except BaseException:
+            self._release()
+            raise
         self.agreement = Agreement()
         if config.validator.enable:
             self.validator.agreement = self.agreement
@@ -43,19 +56,30 @@ class MixitTrainer(Trainer):
             self.state_file = StateFile(config.dump_folder)
             # So that a run's folder can be moved, and its model still be spoken to.
             keep_tokenizer(config.hf_assets_path, Path(config.dump_folder))
+        self.steps_here = 0  # done by this process
         self.tokens_before = self.own_tokens_before = 0  # of the run that this one continues
         # Kept, because asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._rng = torch.get_rng_state()
         self._gpu_rng = torch.zeros(16, dtype=torch.uint8)
 
+    def close(self) -> None:
+        super().close()
+        self._release()
+
+    def _release(self) -> None:
+        if self.lock is not None:
+            self.lock.release()
+
     def train(self) -> None:
+        start_watch(self.config.watch, self.config.dump_folder)  # by torchtitan's own entry point
         try:
             self._train_or_stop()
-        except (RunFailed, OSError, CheckpointException) as error:
+        except (Exception, CheckpointException) as error:
             failure = self._explain(error)
             if failure is None:
                 raise
-            self._say("failed", str(failure))
+            # Also where it is not the first rank's failure alone.
+            StateFile(self.config.dump_folder).write("failed", self.step, str(failure))
             self.checkpointer.discard_unfinished()
             raise failure from error
 
@@ -64,21 +88,28 @@ class MixitTrainer(Trainer):
             super().train()
         except StopAgreed:
             self.checkpointer.save_now(self.step)
-            said = "saved" if self.config.checkpoint.enable else "checkpoints are off"
+            said = self._what_is_saved()
             logger.info(f"Asked to stop: leaving after step {self.step}, {said}")
             self._say("stopped", said)
         else:
             self._say("finished")
 
-    def _explain(self, error: BaseException) -> RunFailed | None:
+    def _what_is_saved(self) -> str:
+        checkpoint = self.config.checkpoint
+        if self.step == 0:
+            return "there was nothing to save yet"
+        saves = checkpoint.enable and not checkpoint.load_only
+        return "saved" if saves else "not saved, checkpoints are off"
+
+    def _explain(self, error: BaseException) -> ConfigError | RunFailed | None:
         """The sentence for a failure that starting again would not mend."""
-        if isinstance(error, RunFailed):
+        if isinstance(error, ConfigError | RunFailed):
             return error
         if not disk_is_full(error):
             return None
         return RunFailed(
             f"the disk with {self.config.dump_folder} is full at step {self.step}: the checkpoints "
-            "before it are whole. Make room, and start the run again"
+            "before it are complete. Make room, and start the run again"
         )
 
     def batch_generator(self, data_iterable: Iterable[Batch]) -> Iterator[Batch]:
@@ -92,13 +123,24 @@ class MixitTrainer(Trainer):
 
     def should_continue_training(self) -> bool:
         """torchtitan asks once after loading, and after every step."""
+        expect_to_save()
         goes_on = super().should_continue_training()
         self._say("running")
         if goes_on:
+            begin("step" if self._is_warm else "first step", self.step + 1)
             self.agreement.check()
+        else:
+            begin("end", self.step)
         return goes_on
 
+    @property
+    def _is_warm(self) -> bool:
+        """All is compiled and captured, and the watch has seen how long a step takes. The host runs
+        ahead of a GPU up to the next step that is logged: its quick ones teach nothing."""
+        return self.steps_here > (2 * self.config.metrics.log_freq + 3 if has_gpu() else 3)
+
     def train_step(self, data_iterator: Any) -> None:
+        self.steps_here += 1
         try:
             super().train_step(data_iterator)
         except RuntimeError as error:

@@ -20,6 +20,7 @@ from mixit_titan.data.loader import Batch
 from mixit_titan.data.token_bytes import token_bytes
 from mixit_titan.device import device_type
 from mixit_titan.runtime.stop import Agreement
+from mixit_titan.runtime.watch import begin
 
 
 class HeldOutValidator(Validator):
@@ -54,6 +55,7 @@ class HeldOutValidator(Validator):
         super().__init__(config, **rank, **kwargs)
         rows = dataclasses.replace(config.dataloader, infinite=False, limit=config.rows)
         self.loader = rows.build(**rank)
+        self.warm = False  # a first validation compiles
         sizes = token_bytes(tokenizer, self.loader.batches.packed.split)
         self.token_bytes = torch.from_numpy(sizes).to(device_type())
 
@@ -66,7 +68,7 @@ class HeldOutValidator(Validator):
             model.eval()
         # Sums over all labels of the negative log-likelihood, of 1 and of the label's bytes.
         sums = torch.zeros(3, dtype=torch.float64, device=device_type())
-        for batch in self._batches():
+        for batch in self._batches(step):
             loss, labels = self._forward(batch, model_parts)
             if not self.parallel_dims.pp_enabled or self.pp_has_last_stage:
                 sums += self._sums(loss, labels)
@@ -87,12 +89,16 @@ class HeldOutValidator(Validator):
             "validation_metrics/tokens": int(tokens),
         }
         self.metrics_processor.log_validation(loss=loss, step=step, extra_metrics=extra)
+        self.warm = True
         perplexity, bits, _ = extra.values()
         logger.info(f"validate perplexity {perplexity:.2f}, bits per byte {bits:.4f}")
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self, step: int) -> Iterator[Batch]:
+        section = "validation" if self.warm else "first validation"
+        begin(section, step)
         self.loader.consumed = 0
         for inputs, labels in self.loader:
+            begin(section, step)
             self.agreement.check()
             self.metrics_processor.ntokens_since_last_log += labels.numel()
             on_device = {"device": device_type(), "non_blocking": True}  # from pinned memory

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mixit_titan.errors import ConfigError
 from mixit_titan.jobs import runner as module
 from mixit_titan.jobs.job import Job
-from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
 
 
@@ -171,23 +169,3 @@ def test_seconds_add_up_over_the_starts_of_a_job(make: Callable[..., Job]) -> No
     job.add_seconds(1.25)
     job.add_seconds(2.0)
     assert job.seconds == 3.25
-
-
-def test_a_folder_has_one_command_at_a_time(tmp_path: Path) -> None:
-    out = tmp_path / "new" / "out"
-    refused = pytest.raises(ConfigError, match=f"another mixit-titan runs in {out}")
-    with locked(out), refused, locked(out):
-        pass
-    with locked(out):
-        pass
-
-
-def test_a_file_system_without_locks_is_used_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def flock(*args: object) -> None:
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr("fcntl.flock", flock)
-    with locked(tmp_path / "out"):
-        assert (tmp_path / "out").is_dir()

@@ -5,14 +5,14 @@ false on a GPU). What CUDA refuses then is refused here:
 
 - a stream that is being captured waits for an event that was recorded before the capture began
   (cudaErrorStreamCaptureIsolation);
-- the host reads a value of the device: `.item()`, `.tolist()`, `if tensor`, a copy to the host.
+- the host reads a value of the device (`.item()`, `.tolist()`, `if tensor`, `x[mask]`, a copy to
+  the host), or gives it values of its own (`torch.tensor`): copies that it waits for.
 
 The process group is torch's fake one: collectives return at once. Of NCCL, the allocator and what
 happens within a kernel, nothing is known here.
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 RANKS = 8
 CAPTURED = 2  # the call of forward and backward that torchtitan captures: the first one warms up
@@ -27,6 +28,14 @@ HOST_READS = (
     *("item", "tolist", "numpy", "cpu", "nonzero"),
     *("__bool__", "__int__", "__float__", "__index__", "__array__"),
 )
+"""Methods of a tensor. Some of them never reach the dispatcher."""
+HOST_READS_BELOW = (
+    *("_local_scalar_dense", "equal", "nonzero", "masked_select"),
+    *("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"),
+)
+"""Operators whose answer, or its size, the host waits for."""
+HOST_VALUES = ("tensor", "as_tensor", "from_numpy")
+"""Functions of torch that copy what the host has."""
 
 
 class NotCapturable(RuntimeError):
@@ -80,9 +89,26 @@ class Event:
             raise NotCapturable("the host waits for a captured event")
 
 
+class BelowTorch(TorchDispatchMode):
+    """Sees the operators that one in C++ calls: `x[mask]` is a nonzero."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        name = func._overloadpacket.__name__
+        masks = []
+        if name.startswith(("index", "_index_put")) and isinstance(args[1], list | tuple):
+            masks = [t for t in args[1] if t is not None and t.dtype in (torch.bool, torch.uint8)]
+        if masks and len(args) > 2 and args[2].numel() == 1:
+            masks = []  # x[mask] = 0 is a masked_fill_
+        if masks or name in HOST_READS_BELOW:
+            raise NotCapturable(f"the host reads a value of the device: {func}")
+        return func(*args, **(kwargs or {}))
+
+
 @contextmanager
-def capture() -> Iterator[None]:
-    """Within, the current stream is captured, and the host reads nothing."""
+def capture(stream: Stream) -> Iterator[None]:
+    """Within, the stream is captured, and the host reads nothing."""
 
     def refuse(name: str) -> Callable[..., Any]:
         def read(*_: Any, **__: Any) -> Any:
@@ -90,11 +116,12 @@ def capture() -> Iterator[None]:
 
         return read
 
-    stream = torch.cpu._current_stream
     stream.captured = True
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, BelowTorch():
         for name in HOST_READS:
             patch.setattr(torch.Tensor, name, refuse(name))
+        for name in HOST_VALUES:
+            patch.setattr(torch, name, refuse(f"torch.{name}"))
         yield
     stream.captured = False
 
@@ -106,10 +133,26 @@ class NoAgreement:
         pass
 
 
-def train_captured(config: str, overrides: list[str], folder: Path) -> None:
-    """Train in this process, which must be a fresh one, until the second forward and backward have
-    been captured, and write `folder`/captured then."""
-    from mixit_titan.config.run import load_run
+READS: dict[str, Callable[[torch.Tensor], Any]] = {
+    ".item()": lambda x: x.sum().item(),
+    ".tolist()": lambda x: x.flatten()[:2].tolist(),
+    ".cpu()": lambda x: x.cpu(),
+    ".numpy()": lambda x: x.detach().numpy(),
+    "if": lambda x: 1 if x.any() else 0,
+    "int()": lambda x: int(x.sum()),
+    "x[mask]": lambda x: x[x > 0],
+    "torch.equal": lambda x: torch.equal(x, x + 1),
+    "torch.tensor": lambda x: x + torch.tensor([1.0], device=x.device),
+}
+"""What a forward must not do with a tensor."""
+
+
+FAKE = ("--comm.mode", "fake_backend", "--checkpoint.enable", "false")
+
+
+def emulate(folder: Path) -> None:
+    """In this process, which must be a fresh one: the second forward and backward of a trainer are
+    captured, and when they have been, `folder`/captured is written and the process ends."""
     from mixit_titan.runtime import trainer
 
     torch.cpu.Stream, torch.cpu.Event = Stream, Event
@@ -125,16 +168,20 @@ def train_captured(config: str, overrides: list[str], folder: Path) -> None:
         calls += 1
         if calls != CAPTURED:
             return body(self, *arguments)
-        with capture():
+        with capture(torch.cpu._current_stream):
             body(self, *arguments)
         (folder / "captured").touch()
         os._exit(0)  # what follows would be replayed, and not run again
 
     trainer.MixitTrainer._forward_backward_body = counted
-    fake = ["--comm.mode", "fake_backend", "--checkpoint.enable", "false"]
-    run = load_run(config, [*overrides, *fake], world_size=RANKS)
-    run.build().train()
 
 
-if __name__ == "__main__":
-    train_captured(sys.argv[1], sys.argv[3:], Path(sys.argv[2]))
+def train_captured(config: str, overrides: list[str], folder: Path, read: str = "") -> None:
+    """Train in a fresh process, until the capture. `read`: one of READS, for each block to do."""
+    from mixit_titan.config.run import load_run
+    from mixit_titan.model.llama import Block
+
+    emulate(folder)
+    if read:
+        Block.add = lambda self, x, f: (READS[read](f), x + f)[1]
+    load_run(config, [*overrides, *FAKE], world_size=RANKS).build().train()

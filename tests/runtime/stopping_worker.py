@@ -34,7 +34,7 @@ ASYNCHRONOUS = ["--checkpoint.async_mode", "async"]
 EVERY_STEP = ["--checkpoint.interval", "1", "--checkpoint.keep_latest_k", "0"]
 
 
-RUNS = 14
+RUNS = 16
 
 
 def main(ports: list[int], root: Path) -> None:
@@ -48,11 +48,11 @@ def _main(ports: Iterator[int], root: Path) -> None:
     signal_a_child(root)
     with asked(MixitTrainer, "train_step", rank=1, step=9):
         run(root / "in_a_step")
-    with asked(HeldOutValidator, "validate", rank=1, step=14):
+    with asked(HeldOutValidator, "validate", rank=1, step=14, by=signal.SIGINT):
         run(root / "in_a_validation")
     with asked(MixitTrainer, "should_continue_training", rank=0, step=0):
         run(root / "while_loading")
-    with asked(MixitTrainer, "train_step", rank=0, step=10):
+    with asked(MixitTrainer, "train_step", rank=0, step=10, by=signal.SIGINT):
         run(root / "asynchronous", *ASYNCHRONOUS, "--checkpoint.interval", "3")
     for name in ("in_a_step", "in_a_validation", "while_loading", "asynchronous"):
         if os.environ["RANK"] == "0":
@@ -62,6 +62,10 @@ def _main(ports: Iterator[int], root: Path) -> None:
     if os.environ["RANK"] == "0":
         break_checkpoint(root / "broken" / "checkpoint" / f"step-{STEPS}")
     run(root / "broken")
+    run(root / "damaged", "--checkpoint.interval", "5")
+    if os.environ["RANK"] == "0":
+        damage(root / "damaged" / "checkpoint" / f"step-{STEPS}")
+    run(root / "damaged")
     run(root / "not_finite", "--optimizer.lr", "1e30", *EVERY_STEP)
     for name, mode in (("small_disk", []), ("small_disk_asynchronous", ASYNCHRONOUS)):
         if (root / name).exists():
@@ -85,8 +89,20 @@ def break_checkpoint(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
 
 
+def damage(folder: Path) -> None:
+    """Other bytes, as many of them, in what rank 1 has saved. The checkpoint before it is of a
+    version that wrote no checksums."""
+    file = folder / "__1_0.distcp"
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20] = bytes(byte ^ 0xFF for byte in content[middle : middle + 20])
+    file.write_bytes(content)
+    (folder.with_name("step-15") / "checksums.json").unlink()
+
+
 def _run(ports: Iterator[int], folder: Path, *overrides: str) -> None:
     stop._asked.clear()
+    stop._interrupted.clear()
     os.environ["MASTER_PORT"] = str(next(ports))
     words = [*SMALL, *VALIDATED, "--dump_folder", str(folder), *overrides]
     config = str(shipped_configs()["debug_mixit"])
@@ -107,14 +123,16 @@ def _run(ports: Iterator[int], folder: Path, *overrides: str) -> None:
 
 
 @contextlib.contextmanager
-def asked(owner: type, name: str, *, rank: int, step: int) -> Iterator[None]:
+def asked(
+    owner: type, name: str, *, rank: int, step: int, by: signal.Signals = signal.SIGUSR1
+) -> Iterator[None]:
     """One rank gets a signal at a step, as the method begins."""
     method = getattr(owner, name)
 
     def signalled(self: MixitTrainer | HeldOutValidator, *arguments: object) -> object:
         now = self.step if isinstance(self, MixitTrainer) else arguments[1]
         if dist.get_rank() == rank and now == step:
-            os.kill(os.getpid(), signal.SIGUSR1)
+            os.kill(os.getpid(), by)
             while not stop._asked.is_set():
                 time.sleep(0.01)
         return method(self, *arguments)

@@ -13,7 +13,7 @@ from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.data.loader import COUNTED_BY
 from mixit_titan.data.shards import read_manifest
 from mixit_titan.errors import ConfigError
-from mixit_titan.runtime.checkpoint import check_identity, read_identity
+from mixit_titan.runtime.checkpoint_identity import check_identity, read_identity
 from tests.data.test_tokenizers import write_ranks
 
 from .conftest import SMALL, Runs
@@ -24,6 +24,7 @@ OTHER = {
         "--debug.seed 1": "debug.seed is 0 there and 1 here",
         "--training.steps 15": "is at step 20 and training.steps is 15: raise it",
         "--model.mixing.recipe official": "model.mixing.std is 'width' there and 'heads' here",
+        "--model.mixing.noise sign": "model.mixing.noise is 'gaussian' there and 'sign' here",
         "--model.variant standard": "mixer is 'mixing' there and 'attention' here",
     },
     "frozen_qk": {
@@ -92,7 +93,7 @@ def test_a_checkpoint_that_does_not_say_its_rows_is_left_to_the_loader(
     checkpoint = str(runs.folder("mixit") / "checkpoint" / "step-20")
     saved = read_identity(checkpoint)
     first = {key: value for key, value in saved.items() if key not in COUNTED_BY}
-    monkeypatch.setattr("mixit_titan.runtime.checkpoint.read_identity", lambda _: first)
+    monkeypatch.setattr("mixit_titan.runtime.checkpoint_identity.read_identity", lambda _: first)
     check_identity(checkpoint, saved | {"data.seed": 1})
 
 
@@ -130,4 +131,5 @@ def test_the_identity_says_what_the_matrices_are(runs: Runs) -> None:
     saved = read_identity(str(runs.folder("mixit") / "checkpoint" / "step-20"))
     assert saved["mixer"] == "mixing" and saved["model.mixing.seed"] == 0
     assert len(saved["fingerprint"]) == 16
+    assert "model.mixing.noise" not in saved  # as in the first checkpoints, which are Gaussian
     assert "fingerprint" not in read_identity(str(runs.folder("random") / "checkpoint" / "step-20"))

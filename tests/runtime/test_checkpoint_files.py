@@ -16,6 +16,12 @@ def _data(checkpoint: Path) -> Path:
     return next(checkpoint.glob("*.distcp"))
 
 
+def change_metadata(checkpoint: Path, content: bytes, *, older: bool = False) -> None:
+    (checkpoint / ".metadata").write_bytes(content)
+    if older:  # than checksums
+        (checkpoint / "checksums.json").unlink()
+
+
 def cut_short(checkpoint: Path) -> None:
     content = _data(checkpoint).read_bytes()
     _data(checkpoint).write_bytes(content[:-100])
@@ -26,11 +32,15 @@ BREAK: dict[str, tuple[Callable[[Path], object], str]] = {
     "without its data": (lambda folder: _data(folder).unlink(), "has 0 of"),
     "without metadata": (lambda folder: (folder / ".metadata").unlink(), "it has no .metadata"),
     "with empty metadata": (
-        lambda folder: (folder / ".metadata").write_bytes(b""),
+        lambda folder: change_metadata(folder, b""),
+        "its .metadata is not as it was saved",
+    ),
+    "with empty metadata, older": (
+        lambda folder: change_metadata(folder, b"", older=True),
         "its .metadata cannot be read",
     ),
     "with other metadata": (
-        lambda folder: (folder / ".metadata").write_bytes(b"\x80\x04K\x01."),  # a pickled 1
+        lambda folder: change_metadata(folder, b"\x80\x04K\x01.", older=True),  # a pickled 1
         "its .metadata cannot be read",
     ),
 }

@@ -1,7 +1,16 @@
+"""Batches on their way to a GPU, which a meta tensor stands for."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 import torch
 from torchtitan.components.loss import IGNORE_INDEX
 
-from mixit_titan.runtime.copies import start_copies
+from mixit_titan.data import loader
+from mixit_titan.runtime import trainer
+from mixit_titan.runtime.copies import Copied, start_copies
+from tests.shards import write_shards
 
 
 def test_a_copy_is_started_once_and_the_host_can_still_count() -> None:
@@ -16,3 +25,37 @@ def test_a_copy_is_started_once_and_the_host_can_still_count() -> None:
     for tensor in (inputs["input"], given):
         copy = tensor.to("cuda")  # torchtitan's call: nothing is copied any more
         assert type(copy) is torch.Tensor and copy.device.type == "meta" and copy.shape == (1, 3)
+
+
+def test_the_loader_pins_what_a_gpu_will_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Memory that is not pinned is copied by the host, which waits."""
+    write_shards(tmp_path, per_shard=8, train=[[1, 2, 3, 4]] * 20)
+    asked = []
+
+    def pinned(batches: object, **settings: object) -> list:
+        asked.append(settings["pin_memory"])
+        return []
+
+    monkeypatch.setattr(loader, "StatefulDataLoader", pinned)
+    settings = {"dp_world_size": 1, "dp_rank": 0, "seq_len": 4, "local_batch_size": 2}
+    rows = loader.RowLoader.Config(dataset_path=str(tmp_path)).build(**settings)
+    for on_gpu in (True, False):
+        monkeypatch.setattr(loader, "has_gpu", lambda on_gpu=on_gpu: on_gpu)
+        list(rows)
+    assert asked == [True, False]
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_the_trainer_starts_copies_where_there_is_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool
+) -> None:
+    monkeypatch.setattr(trainer, "has_gpu", lambda: on_gpu)
+    built = object.__new__(trainer.MixitTrainer)
+    built.config = SimpleNamespace(validator=SimpleNamespace(enable=False))
+    built.device = torch.device("meta")
+    built.metrics_processor = SimpleNamespace(ntokens_since_last_log=0, data_loading_times=[])
+    batch = ({"input": torch.tensor([[1, 3]])}, torch.tensor([[3, 4]]))
+    inputs, labels = next(iter(built.batch_generator([batch])))
+    assert {type(inputs["input"]), type(labels)} == {Copied if on_gpu else torch.Tensor}

@@ -1,7 +1,6 @@
 """Runs that are asked to stop, or cannot go on, on two ranks."""
 
-import shutil
-import subprocess
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from mixit_titan.runtime.checkpoint_files import newest_complete
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
 from tests.forkserver import Forkserver
+from tests.small_disk import small_disk
 
 from . import stopping_worker
 from .conftest import STEPS
@@ -26,25 +26,12 @@ def root(tmp_path_factory: pytest.TempPathFactory, forkserver: Forkserver) -> It
     """The runs of stopping_worker.py. Those on a disk that is too small for their checkpoints need
     one, which only root can mount."""
     root = tmp_path_factory.mktemp("stopping")
-    mounted = [root / name for name in DISKS if mount_small_disk(root / name / "checkpoint")]
-    try:
+    with contextlib.ExitStack() as stack:
+        for name in DISKS:
+            if not stack.enter_context(small_disk(root / name / "checkpoint", "4m")):
+                (root / name).rmdir()
         forkserver.run_ranks(2, stopping_worker.RUNS, stopping_worker.main, root)
         yield root
-    finally:
-        for folder in mounted:
-            subprocess.run(["umount", str(folder / "checkpoint")], check=True)
-
-
-def mount_small_disk(folder: Path) -> bool:
-    folder.mkdir(parents=True)
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        shutil.rmtree(folder.parent)
-    return mounted
 
 
 @pytest.mark.parametrize("name", STOPPED)
@@ -84,6 +71,17 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_broken_one(root: Path) -> No
     log = (root / "broken" / "logs" / "rank_0.log").read_text()
     assert "Loading the checkpoint from" in log and "step-15" in log
     assert newest_complete(root / "broken" / "checkpoint") == STEPS
+
+
+def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(root: Path) -> None:
+    assert_as_unbroken(root, "damaged")
+    names = {path.name for path in (root / "damaged" / "checkpoint").iterdir()}
+    assert names == {".broken-20", "step-5", "step-10", "step-15", "step-20"}
+    log = (root / "damaged" / "logs" / "rank_0.log").read_text()
+    checkpoint = root / "damaged" / "checkpoint"
+    assert f"the checkpoint {checkpoint}/step-20 is damaged: bytes" in log
+    assert f"__1_0.distcp are not as they were saved. It is now {checkpoint}/.broken-20" in log
+    assert f"{checkpoint}/step-15 has no checksum of its metadata" in log
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_no_broken_weights_are_saved(

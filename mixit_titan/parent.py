@@ -1,0 +1,41 @@
+"""Processes that end with the one that started them, however that ended."""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+_PR_SET_PDEATHSIG = 1
+_SECONDS_BETWEEN = 1.0
+
+_process = 0  # the one that has been told; a fork of it has not
+
+
+def end_with_parent() -> None:
+    """Kill this process when its parent is gone: it would write beside what is started next. Linux
+    does so by itself, also while Python is not running; a thread looks where it does not.
+
+    For a process that was started by the main thread of its parent: Linux takes the end of the
+    thread for the end of the parent.
+    """
+    global _process
+    if _process == os.getpid():
+        return
+    _process, parent = os.getpid(), os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_look, args=(parent,), daemon=True).start()
+
+
+def end_with_launcher() -> None:
+    """For a rank, as early as possible: a torchrun that was killed cannot end it."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with_parent()
+
+
+def _look(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_SECONDS_BETWEEN)
+    os.kill(os.getpid(), signal.SIGKILL)

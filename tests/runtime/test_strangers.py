@@ -1,0 +1,138 @@
+"""No command runs code that came with a checkpoint: it ends in one sentence."""
+
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from mixit_titan.cli import main
+from mixit_titan.config.shipped import shipped_configs
+from tests.forkserver import Forkserver
+
+from . import strangers_worker
+from .conftest import SMALL, STEPS, Runs
+from .strangers import MODEL_ONLY, POISONS, Attack, saved
+
+WAYS = {
+    "resume": [*POISONS],
+    "initial load": ["weight", "step", "moment", "moment's file", "metadata", "identity"],
+    "initial load of the weights": [*MODEL_ONLY, "metadata"],
+}
+CASES = [(way, poison) for way, poisons in WAYS.items() for poison in poisons]
+
+
+@pytest.fixture(scope="module")
+def trained(runs: Runs, tmp_path_factory: pytest.TempPathFactory, forkserver: Forkserver) -> Path:
+    """WAY/POISON/run/said, and WAY/POISON/made where code was run."""
+    root = tmp_path_factory.mktemp("strangers")
+    jobs = []
+    for way, poison in CASES:
+        place = root / way / poison
+        copied = place / ("run" if way == "resume" else "strange")
+        shutil.copytree(runs.folder("standard"), copied)
+        checkpoint = copied / "checkpoint" / f"step-{STEPS}"
+        POISONS[poison](checkpoint, Attack(place / "made"))
+        words = [*SMALL, "--data.path", str(runs.data), "--training.steps", str(STEPS + 2)]
+        if way != "resume":
+            words += ["--checkpoint.initial_load_path", str(checkpoint)]
+        if way == "initial load":
+            words += ["--checkpoint.initial_load_model_only", "false"]
+        jobs.append((str(shipped_configs()["debug_standard"]), words, place / "run"))
+    forkserver.run_ranks(1, len(jobs), strangers_worker.main, jobs)
+    return root
+
+
+@pytest.mark.parametrize(("way", "poison"), CASES)
+def test_train_runs_no_code(trained: Path, way: str, poison: str) -> None:
+    place = trained / way / poison
+    said = (place / "run" / "said").read_text()
+    assert not (place / "made").exists(), said
+    assert str(place) in said and len(said.splitlines()) == 1 and len(said) < 500, said
+    assert "checkpoint" in said.split()[:2], said  # and no name of an exception
+
+
+@pytest.mark.parametrize(
+    ("command", "poison"),
+    [
+        *(("generate", poison) for poison in (*MODEL_ONLY, "identity", "identity's file")),
+        *(("generate", poison) for poison in ("metadata", "part of the metadata")),
+        *((command, "weight") for command in ("export", "analyze", "status")),
+        *((command, "weight's file") for command in ("export", "analyze", "status")),
+        *((command, "metadata") for command in ("export", "analyze", "status")),
+    ],
+)
+def test_what_reads_a_model_runs_no_code(
+    runs: Runs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    command: str,
+    poison: str,
+) -> None:
+    run = shutil.copytree(runs.folder("mixit"), tmp_path / "run")
+    POISONS[poison](run / "checkpoint" / f"step-{STEPS}", Attack(tmp_path / "made"))
+    words = {
+        "generate": ["generate", str(run), "--prompt", "def", "--tokens", "2"],
+        "export": ["export", str(run), "--out", str(tmp_path / "exported")],
+        "analyze": ["analyze", "covariance", str(run), "--out", str(tmp_path / "analysis")],
+        "status": ["status", str(run)],
+    }
+    monkeypatch.setattr("sys.argv", ["mixit-titan", *words[command]])
+    if command == "status":
+        main()
+    else:
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        assert exit_.value.code == 2
+        lines = capsys.readouterr().err.splitlines()
+        (said,) = [line for line in lines if line.startswith("mixit-titan: ")]
+        assert str(run) in said
+    assert not (tmp_path / "made").exists()
+    assert not (tmp_path / "exported").exists()
+
+
+def test_a_task_runs_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    attack = Attack(tmp_path / "made")
+    for content in (saved(attack), saved({"described": attack}), saved({"model": 1})):
+        (out / "checkpoint.pt").write_bytes(content)
+        words = ["task", "addition", "--steps", "2", "--layers", "1", "--out", str(out)]
+        monkeypatch.setattr("sys.argv", ["mixit-titan", *words])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        assert exit_.value.code == 2
+        assert f"{out}/checkpoint.pt" in capsys.readouterr().err
+        assert not (tmp_path / "made").exists()
+    (out / "checkpoint.pt").write_bytes(pickle.dumps(attack))
+    main()
+    assert (out / "checkpoint.pt.broken").exists() and not (tmp_path / "made").exists()
+
+
+def test_the_weights_of_a_task_are_no_pickle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    words = ["task", "addition", "--steps", "1", "--layers", "1", "--out", str(tmp_path / "run")]
+    monkeypatch.setattr("sys.argv", ["mixit-titan", *words])
+    main()
+    (tmp_path / "run" / "model.safetensors").write_bytes(saved(Attack(tmp_path / "made")))
+    monkeypatch.setattr("sys.argv", ["mixit-titan", "analyze", "covariance", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2 and "model.safetensors cannot be read" in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_attack_would_work(tmp_path: Path) -> None:
+    torch.load(_file(tmp_path, saved(Attack(tmp_path / "made"))), weights_only=False)
+    assert (tmp_path / "made").exists()
+
+
+def _file(folder: Path, content: bytes) -> Path:
+    path = folder / "file"
+    path.write_bytes(content)
+    return path

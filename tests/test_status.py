@@ -1,0 +1,105 @@
+"""`mixit-titan status`, without a Slurm: it tells what lives from what is dead, and never dies of
+what it finds."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.slurm import status
+from mixit_titan.slurm.status import StatusArguments, run_status, show_status
+
+
+@pytest.fixture(autouse=True)
+def no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "_slurm_answers", lambda: True)
+    monkeypatch.setattr(status, "_in_queue", lambda job: None)
+
+
+def write_run(folder: Path, *, process: int, host: str, age: float) -> None:
+    (folder / "heartbeat").mkdir(parents=True)
+    (folder / "state").write_text("running 7\n")
+    said = {"host": host, "process": process, "section": "step", "step": 8}
+    (folder / "heartbeat" / "rank_0").write_text(json.dumps(said))
+    for file in (folder / "state", folder / "heartbeat" / "rank_0"):
+        os.utime(file, (time.time() - age,) * 2)
+
+
+@pytest.fixture(scope="module")
+def gone() -> int:
+    """The number of a process that has ended."""
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+@pytest.mark.parametrize(
+    ("host", "lives", "age", "word"),
+    [
+        ("here", True, 3, "running"),
+        ("here", True, 30, "running"),
+        ("here", True, 300, "dead"),  # its number may be another process's by now
+        ("here", False, 3, "running"),  # it may have just been started again
+        ("here", False, 30, "dead"),
+        ("elsewhere", False, 30, "running"),
+        ("elsewhere", True, 300, "dead"),
+    ],
+)
+def test_a_run_is_dead_when_it_gives_no_sign_of_life(
+    tmp_path: Path, gone: int, host: str, lives: bool, age: float, word: str
+) -> None:
+    name = socket.gethostname() if host == "here" else "another-node"
+    write_run(tmp_path, process=os.getpid() if lives else gone, host=name, age=age)
+    found = run_status(tmp_path, True)
+    assert found.state == word
+    assert ("no sign of life" in found.said) is (word == "dead")
+
+
+def test_a_run_of_an_earlier_version_is_judged_by_its_state_file(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("running 7\n")
+    assert run_status(tmp_path, True).state == "running"
+    os.utime(tmp_path / "state", (0, 0))
+    assert run_status(tmp_path, True).state == "dead"
+
+
+def test_a_run_that_hung_says_how(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("hung 7 the run stands still: rank 1 is ...\n")
+    found = run_status(tmp_path, True)
+    assert found.state == "hung" and found.said.startswith("the run stands still")
+
+
+def test_it_never_dies_of_what_it_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    metrics = {
+        "task": b'{"step": 5, "loss": 0.5, "accuracy": 1.0}\n',
+        "list": b"[1, 2]\n",
+        "words": b'{"step": 5, "loss": "low", "tokens_per_s": null}\n',
+        "cut": b'{"step": 5, "loss": 0.25}\n{"step": 6, "lo',
+        "binary": bytes(range(256)),
+        "deep": b"[" * 100_000,
+    }
+    for name, content in metrics.items():
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "metrics.jsonl").write_bytes(content)
+    os.mkfifo(tmp_path / "runs" / "binary" / "state")
+    (tmp_path / "runs" / "deep" / "state").mkdir()
+    (tmp_path / "runs" / "deep" / "job").write_bytes(b"\xff")
+    (tmp_path / "runs" / "evil").mkdir()
+    evil = "failed 3 [bold]no[/bold] [/] \x1b]0;title\x07\x1b[2J\n"
+    (tmp_path / "runs" / "evil" / "state").write_text(evil)
+    monkeypatch.chdir(tmp_path)
+    show_status(StatusArguments())
+    shown, errors = capfd.readouterr()
+    assert not errors and "\x1b" not in shown and "\x07" not in shown
+    assert "runs/evil: [bold]no[/bold] [/] \\x1b]0;title\\x07\\x1b[2J\n" in shown
+    rows = {row.split()[0]: row.split()[1:] for row in shown.splitlines() if row[:5] == "runs/"}
+    assert rows["runs/task"] == ["-", "5", "0.5000", "-", "0", "-"]
+    assert rows["runs/cut"] == ["-", "5", "0.2500", "-", "0", "-"]
+    assert rows["runs/words"] == ["-", "5", "-", "-", "0", "-"]
+    assert rows["runs/deep"][0] == "?" and rows["runs/list"][0] == "-"
