@@ -2,6 +2,8 @@
 # make test FAST=tests/data   the tests of one folder or file
 # make test-all   also what is slow by its nature
 # make reproduce   the paper's tables and figures again, on a CPU
+# make test-gpu   on a GPU node: everything that only a GPU can show, and a report of it
+# make test-gpu REHEARSE=1   the same without a GPU, at toy sizes
 # make test-slurm   the tests that need a Slurm, which it installs (Debian or Ubuntu, as root)
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 # As many as there are cores; more would not fit into the memory of most machines.
 WORKERS := -n auto --maxprocesses 8
 
-.PHONY: venv demo reproduce test test-slow test-all test-slurm lint clean
+.PHONY: venv demo reproduce test test-slow test-all test-gpu test-slurm lint clean
 
 venv: $(STAMP)
 
@@ -43,6 +45,9 @@ test-slow: $(STAMP)
 	$(PYTEST) $(WORKERS) -m slow --ignore=tests/slurm
 
 test-all: test test-slow
+
+test-gpu: $(STAMP)
+	$(BIN)/python -m mixit_titan.gpu_check $(if $(REHEARSE),--rehearse --out runs/gpu_rehearsal)
 
 test-slurm: $(STAMP)
 	bash tests/slurm/install.sh

@@ -4,21 +4,16 @@ What a command needs is imported when it is called: help, a wrong name and `para
 torch.
 """
 
-import dataclasses
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from mixit_titan import __version__
-from mixit_titan.errors import ConfigError, one_sentence, unknown
+from mixit_titan.errors import one_sentence, unknown
 from mixit_titan.gpus import hide_gpus
-from mixit_titan.model.shapes import FLAVORS, find_flavor
-from mixit_titan.model.storage import Storage, choose_form
-from mixit_titan.model.variants import VARIANTS, find_variant
 
 
 def main() -> None:
@@ -64,39 +59,9 @@ class TrainArguments:
 
 
 def params(arguments: list[str]) -> None:
-    from mixit_titan.model.accounting import report
+    from mixit_titan.params import params_command
 
-    args = tyro.cli(ParamsArguments, prog="mixit-titan params", args=arguments)
-    if args.ranks < 1:
-        raise ConfigError(f"--ranks is {args.ranks}: it must be at least 1")
-    shape, variant = find_flavor(args.flavor), find_variant(args.variant)
-    if args.seq_len is not None:
-        shape = dataclasses.replace(shape, seq_len=args.seq_len)
-    form = choose_form(args.storage, shape, args.dtype)
-    counts = report(shape, variant, form, seq_len=shape.seq_len, ranks=args.ranks, dtype=args.dtype)
-    counts = {"flavor": args.flavor, **counts}
-    print(json.dumps(counts) if args.json else _params_text(counts))
-
-
-@dataclass
-class ParamsArguments:
-    """Count parameters, FLOPs and memory of a model without building its data.
-
-    Example: mixit-titan params --variant frozen_qk --flavor 160m --ranks 8
-    """
-
-    variant: Annotated[str, tyro.conf.arg(help=", ".join(VARIANTS))] = "standard"
-    flavor: Annotated[str, tyro.conf.arg(help=", ".join(FLAVORS))] = "debug"
-    ranks: int = 1
-    """Ranks that share the memory by FSDP2."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """What the products are computed in: frozen weights and mixing matrices are kept in it."""
-    storage: Storage = "auto"
-    """The form of the mixing matrices (docs/mixing.md)."""
-    seq_len: int | None = None
-    """Instead of the flavour's."""
-    json: bool = False
-    """One line of JSON instead of a table."""
+    params_command(arguments)
 
 
 def prepare(arguments: list[str]) -> None:
@@ -112,7 +77,7 @@ def demo(arguments: list[str]) -> None:
 
 
 def submit(arguments: list[str]) -> None:
-    from mixit_titan.slurm.submit import SubmitArguments
+    from mixit_titan.slurm.arguments import SubmitArguments
     from mixit_titan.slurm.submit import submit as submit_run
 
     args, overrides = tyro.cli(
@@ -140,9 +105,15 @@ def sweep(arguments: list[str]) -> None:
 
 
 def bench(arguments: list[str]) -> None:
-    from mixit_titan.bench.command import BenchArguments, run_bench
+    from mixit_titan.bench.arguments import means_the_cpu, read_arguments
 
-    run_bench(tyro.cli(BenchArguments, prog="mixit-titan bench", args=arguments))
+    args = read_arguments(arguments)
+    if means_the_cpu(args):
+        hide_gpus()  # before torch is imported
+
+    from mixit_titan.bench.command import run_bench
+
+    run_bench(args)
 
 
 def generate(arguments: list[str]) -> None:
@@ -197,37 +168,18 @@ def _usage() -> str:
     return (
         "usage: mixit-titan COMMAND ...\n\n"
         "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
-        "  params              parameters, FLOPs and memory of a model\n"
+        "  params              parameters, FLOPs and memory of a model or a run\n"
         "  prepare SOURCE      turn a corpus into token shards\n"
         "  submit CONFIG.toml  give a training run to Slurm\n"
         "  status [FOLDER]     where runs are\n"
         "  demo                train all five variants on this machine and compare them\n"
         "  task NAME           train and test a variant on one small task, or show its examples\n"
         "  sweep TASK          a grid of settings, variants and seeds on one task\n"
-        "  bench               throughput of the variants, and how far each is from its limit\n"
+        "  bench [CONFIG.toml] throughput of the variants, beside the ratio of their FLOPs\n"
         "  generate RUN_DIR    text from a trained model\n"
         "  export RUN_DIR      a trained model as a Hugging Face folder\n"
         "  analyze KIND RUN    look into a trained model: attention, covariance, ...\n"
         "  reproduce           the paper's tables and figures again, beside the paper's\n"
         "  doctor              what this machine is, and whether it will do\n\n"
         "Each command explains itself: mixit-titan train --help"
-    )
-
-
-def _params_text(counts: dict) -> str:
-    memory, flops = counts["memory_per_rank_bytes"], counts["flops_per_token"]
-    mib = {key: f"{value / 2**20:,.1f} MiB" for key, value in memory.items()}
-    return "\n".join(
-        [
-            f"{counts['variant']}, flavour {counts['flavor']}, sequence {counts['seq_len']:,}",
-            f"  trained parameters   {counts['trainable_params']:,} "
-            f"({counts['share_trained']:.1%})",
-            f"  frozen parameters    {counts['frozen_params']:,}",
-            f"  mixing elements      {counts['mixing_elements']:,}"
-            + (f" ({counts['mixing_storage']})" if counts["mixing_storage"] else ""),
-            f"  FLOPs per token      {flops['forward']:,} forward, {flops['backward']:,} backward",
-            f"  full checkpoint      {counts['checkpoint_bytes'] / 2**20:,.1f} MiB",
-            f"  memory per rank ({counts['ranks']})  {mib['total']}: weights {mib['weights']}, "
-            f"gradients {mib['gradients']}, optimizer {mib['optimizer']}, mixing {mib['mixing']}",
-        ]
     )

@@ -55,6 +55,14 @@ def check_device() -> None:
         )
 
 
+def _let_segments_grow() -> None:
+    """Segments of GPU memory that grow are not fragmented by a validation or a recomputation of
+    another size. CUDA's allocator reads it when CUDA is initialized, which asking for the name of a
+    GPU does."""
+    if not os.environ.keys() & {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}:
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+
+
 def _prepare_torchtitan() -> None:
     if torch._utils._get_available_device_type() is None:
         _use_cpu()
@@ -118,4 +126,5 @@ class ProcessMemoryMonitor:
         """A process's peak cannot be reset: it is that of the whole run."""
 
 
+_let_segments_grow()
 _prepare_torchtitan()

@@ -1,10 +1,15 @@
 """What ends in one sentence that says what is wrong, where, and what to do."""
 
 import difflib
+import errno
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+MAKE_ROOM = "what is finished stays. Make room, and run the same command again to resume"
+_FULL = {code: os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT)}
 
 
 class ConfigError(ValueError):
@@ -16,18 +21,53 @@ class RunFailed(RuntimeError):
     it without a traceback and exits with code 1."""
 
 
+class RankFailed(RunFailed):
+    """A failure that the other ranks need not have met: whichever rank it is prints it."""
+
+
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """End the process as a command ends: a user's mistake in one sentence, Ctrl-C without a
-    word."""
+    """End the process as a command ends: a user's mistake and a full disk in one sentence, Ctrl-C
+    without a word."""
     try:
         yield
     except (ConfigError, RunFailed) as error:
-        if os.environ.get("RANK", "0") == "0":
+        if os.environ.get("RANK", "0") == "0" or isinstance(error, RankFailed):
             print(f"mixit-titan: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except ImportError as error:
+        library = re.match(r"(lib\S+\.so\S*): cannot open shared object", str(error))
+        if library is None:
+            raise
+        print(
+            f"mixit-titan: a library that torch needs cannot be found ({library[1]}): install "
+            "torch and what it depends on again (`mixit-titan doctor` says more)",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except SystemExit:
+        raise
+    except BaseException as error:  # torch's CheckpointException is not an Exception
+        if not disk_is_full(error):
+            raise
+        where = f" of {name}" if (name := getattr(error, "filename", None)) else ""
+        print(f"mixit-titan: the disk{where} is full: {MAKE_ROOM}", file=sys.stderr)
+        sys.exit(1)
+
+
+def disk_is_full(error: BaseException | None) -> bool:
+    """Whether that, or a quota, is why something could not be written, on any rank. Torch and
+    safetensors say so in an error behind their own, or in words alone."""
+    while error is not None:
+        if getattr(error, "errno", None) in _FULL or any(s in str(error) for s in _FULL.values()):
+            return True
+        failures = getattr(error, "failures", {}).values()  # of ranks, in a CheckpointException
+        if any(disk_is_full(failure[0]) for failure in failures if isinstance(failure, tuple)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def unknown(what: str, value: str, allowed: Iterable[str], *, where: str = "") -> ConfigError:

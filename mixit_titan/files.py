@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import MAKE_ROOM, ConfigError
 
 _ELSEWHERE = (NotADirectoryError, FileExistsError, PermissionError, IsADirectoryError)
 
@@ -45,10 +45,15 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, which becomes `path` when all of it is there."""
+    """Let `write` fill a file beside `path`, which becomes `path` when all of it is there. What
+    it could not fill gives its room back."""
     part = path.with_name(f".{path.name}.part")
-    write(part)
-    part.replace(path)
+    try:
+        write(part)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager
@@ -88,7 +93,4 @@ def writing(folder: Path) -> Iterator[None]:
             raise ConfigError(
                 f"cannot write to {folder} ({error.strerror}): name another folder"
             ) from None
-        raise ConfigError(
-            f"cannot write to {folder} ({error.strerror}): what is finished stays; make room, and "
-            "run the same command again to resume"
-        ) from error
+        raise ConfigError(f"cannot write to {folder} ({error.strerror}): {MAKE_ROOM}") from error

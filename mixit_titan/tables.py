@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
+
+
+def literal(text: str) -> str:
+    """What somebody else has written, as it is: neither the terminal nor rich obeys it."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return escape(shown)
 
 
 def screen_table(

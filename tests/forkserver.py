@@ -35,6 +35,14 @@ _NUMBER = struct.Struct("q")
 _SECONDS_TO_END = 10
 
 
+def _readable(descriptors: list[int], timeout: float | None = None) -> list[int]:
+    """By poll: a test that has opened a thousand files has descriptors that select cannot take."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(timeout and 1000 * timeout)]
+
+
 class Process:
     """A forked process, with what the tests need of subprocess.Popen. Leaving it as a context kills
     it and what it has started."""
@@ -51,7 +59,7 @@ class Process:
 
     def wait(self, timeout: float) -> int:
         if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
+            if not _readable([self._status], timeout):
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout, self.output())
             self.returncode = self._read()
         return self.returncode
@@ -138,7 +146,7 @@ def _as_they_end(processes: list[Process], deadline: float) -> Iterator[Process]
     """One that failed must not be waited for behind one that waits for it."""
     left = {process._status: process for process in processes}
     while left:
-        for status in select.select([*left], [], [], max(0, deadline - time.monotonic()))[0]:
+        for status in _readable([*left], max(0, deadline - time.monotonic())):
             process = left.pop(status)
             process.poll()
             yield process
@@ -162,11 +170,11 @@ def _serve(connection: socket.socket) -> bytes | None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
     while True:
-        ready = select.select([connection, woken], [], [])[0]
+        ready = _readable([connection.fileno(), woken])
         if woken in ready:
             os.read(woken, 4096)
             _reap(running)
-        if connection not in ready:
+        if connection.fileno() not in ready:
             continue
         request, descriptors, *_ = socket.recv_fds(connection, 1 << 20, 2)
         if not request:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from mixit_titan.cli import COMMANDS, main
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.runtime.run_state import read_state
 from tests.forkserver import Forkserver, Process, mixit_titan
 
 MIXIT = str(shipped_configs()["debug_mixit"])
@@ -47,7 +49,7 @@ def test_params_prints_table_4(
         "params --variant mixti": "did you mean 'mixit'",
         "params --flavor 9b": "unknown model.flavor '9b'",
         "train nope.toml": "there is no config file 'nope.toml'",
-        f"train {MIXIT} --dump_folder /proc/x": "'/proc/x' is no folder that can be written to",
+        f"train {MIXIT} --dump_folder /proc/x": "'/proc/x' is not a writable directory",
         f"train {MIXIT} --nproc 0": "--nproc is 0: it must be at least 1",
         f"train {MIXIT} --nproc 3": "cannot be divided among 3 data-parallel ranks",
         f"train {MIXIT} --model.varant mixit": "did you mean 'model.variant'",
@@ -110,7 +112,7 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(
     tmp_path: Path, forkserver: Forkserver, ranks: int
 ) -> None:
     run = tmp_path / "run"
-    interrupted = ["--nproc", str(ranks), "--checkpoint.interval", "5"]
+    interrupted = ["--nproc", str(ranks), "--checkpoint.interval", "100000"]
     words = train_words(run, *interrupted, steps=100000)
     with forkserver.start(mixit_titan, *words) as process:
         wait_until(lambda: len(read_metrics(run / "metrics.jsonl")) >= 20, process)
@@ -118,10 +120,14 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(
         code, output = process.wait(300), process.output()
     assert code == 130, output
     assert "Traceback" not in output
-    assert "Run the same command to go on" in output
     saved = max(int(p.name[5:]) for p in (run / "checkpoint").glob("step-*"))
-    assert saved >= 10
-    for said in ("Training completed", "is finished: raise --training.steps to go on"):
+    assert saved >= 10 and read_state(run) == ("stopped", saved, "saved")
+    last = [line["step"] for line in read_metrics(run / "metrics.jsonl") if "loss" in line][-1]
+    assert saved == last  # nothing of what was learned is lost
+    *_, said, command = output.splitlines()
+    assert said == f"Stopped after step {saved}: saved. Resume it with"
+    assert sorted(shlex.split(command)) == sorted(["mixit-titan", *words])
+    for said in ("Training completed", "is finished: raise --training.steps to continue"):
         words = train_words(run, "--nproc", "1", steps=saved + 3)
         with forkserver.start(mixit_titan, *words) as process:
             code, output = process.wait(300), process.output()

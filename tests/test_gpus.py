@@ -10,15 +10,12 @@ import pytest
 import torch
 
 from mixit_titan import device, gpus
-from mixit_titan.bench.settings import Point
-from mixit_titan.bench.steps import Steps
 from mixit_titan.cli import main
 from mixit_titan.config.run import load_run
 from mixit_titan.config.shipped import shipped_configs
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, one_sentence
 from mixit_titan.gpus import Gpus, find_gpus, hidden, too_old, why_unusable
 from mixit_titan.runtime import launch
-from tests.bench.conftest import TINY
 
 MIXIT = str(shipped_configs()["debug_mixit"])
 VERSION = (
@@ -149,19 +146,20 @@ def test_the_cpu_can_be_meant(old_driver: None, monkeypatch: pytest.MonkeyPatch)
     load_run(MIXIT, [], world_size=1)
 
 
-def test_train_on_the_cpu_hides_the_gpus_from_all_ranks(
+def test_a_run_on_the_cpu_hides_the_gpus_from_all_ranks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    seen = []
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(
-        "mixit_titan.config.run.run_train",
-        lambda *words: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")),
-    )
-    for words in ([], ["--device", "cpu"]):
-        monkeypatch.setattr("sys.argv", ["mixit-titan", "train", MIXIT, *words])
-        main()
-    assert seen == [None, ""]
+    for command, run in (("train", "config.run.run_train"), ("bench", "bench.command.run_bench")):
+        seen = []
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.setattr(
+            f"mixit_titan.{run}",
+            lambda *words, seen=seen: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")),
+        )
+        for words in ([], ["--device", "cpu"]):
+            monkeypatch.setattr("sys.argv", ["mixit-titan", command, MIXIT, *words])
+            main()
+        assert seen == [None, ""]
 
 
 def test_a_cpu_run_is_refused_where_its_ranks_have_gpus() -> None:
@@ -186,7 +184,6 @@ def test_without_a_launcher_it_is_the_first_gpu(
     some_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert device.local_device() == torch.device("meta", 0)
-    assert Steps("standard", Point(shape=TINY, batch=2)).device == torch.device("meta", 0)
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert device.local_device() == torch.device("meta", 3)
 
@@ -209,6 +206,94 @@ def test_ranks_on_gpus_need_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     for start in (lambda: launch.launch(1, [], lambda: None), launch.ranks_from_environment):
         with pytest.raises(ConfigError, match="has no NCCL"):
             start()
+
+
+@pytest.mark.parametrize("given", [None, "max_split_size_mb:64"])
+def test_segments_of_gpu_memory_grow(monkeypatch: pytest.MonkeyPatch, given: str | None) -> None:
+    """From the import on, and so before anything asks CUDA; unless the environment says what is
+    wanted."""
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    if given:
+        monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", given)
+    monkeypatch.setattr(device.utils, "get_peak_flops", device.utils.get_peak_flops)
+    spec = importlib.util.find_spec("mixit_titan.device")
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert os.environ.get("PYTORCH_ALLOC_CONF") == (None if given else "expandable_segments:True")
+    assert not torch.cuda.is_initialized()
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """torch on a machine with GPUs of these names: the test fills the list."""
+    names: list[str] = []
+    monkeypatch.setattr(device.utils, "device_type", "cuda")
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(names))
+    monkeypatch.setattr(torch.cuda, "get_device_name", names.__getitem__)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_STEP_ID"):
+        monkeypatch.delenv(name, raising=False)
+    return names
+
+
+H100, T400, SLICE = "NVIDIA H100 80GB HBM3", "NVIDIA T400 4GB", "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
+
+
+def test_one_rank_per_gpu(cards: list[str]) -> None:
+    cards += 8 * [H100]
+    assert launch.local_ranks(None) == 8 and launch.local_ranks(2) == 2
+    with pytest.raises(ConfigError, match="--nproc is 9, but this machine has 8 x NVIDIA H100"):
+        launch.local_ranks(9)
+
+
+def test_gpus_of_several_kinds_are_one_sentence(cards: list[str]) -> None:
+    cards += [*7 * [H100], T400]
+    with pytest.raises(ConfigError, match=f"has 7 x {H100} and 1 x {T400}, and all ranks would"):
+        launch.local_ranks(None)
+    assert launch.local_ranks(7) == 7  # who says how many has looked
+
+
+def test_a_slice_of_a_gpu_is_for_one_rank(cards: list[str]) -> None:
+    cards += [SLICE]
+    assert launch.local_ranks(None) == 1
+    with pytest.raises(ConfigError, match=r"has 1 x .* 3g\.40gb \(MIG: a slice of a GPU"):
+        launch.local_ranks(2)
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},  # torchrun
+        {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"},  # somebody's own launcher
+        {  # srun with --gpus-per-task 1
+            **{"SLURM_STEP_ID": "0", "SLURM_JOB_ID": "1", "SLURM_STEP_NUM_TASKS": "2"},
+            **{"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_NODELIST": "n1"},
+            **{"SLURM_STEP_TASKS_PER_NODE": "2(x4)"},
+        },
+    ],
+)
+def test_more_ranks_than_gpus_are_one_sentence(
+    cards: list[str], monkeypatch: pytest.MonkeyPatch, started: dict[str, str]
+) -> None:
+    """Also on the first rank, which has a GPU and is the one that speaks."""
+    for name, value in started.items():
+        monkeypatch.setenv(name, value)
+    cards += [H100]
+    said = f"this node has 2 ranks, and each of them sees 1 x {H100}: start fewer"
+    with pytest.raises(ConfigError, match=said):
+        launch.ranks_from_environment()
+    cards += [H100]
+    assert launch.ranks_from_environment() == 2
+
+
+def test_a_library_that_is_missing_is_one_sentence(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as exit_, one_sentence():
+        raise ImportError("libnccl.so.2: cannot open shared object file: No such file or directory")
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert "cannot be found (libnccl.so.2): install torch" in error and error.count("\n") == 1
+    with pytest.raises(ImportError), one_sentence():
+        raise ImportError("No module named 'torch'")  # that is a bug, or no installation at all
 
 
 def test_a_missing_nvidia_smi_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

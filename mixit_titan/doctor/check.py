@@ -53,7 +53,7 @@ def anonymous(text: str) -> str:
     host = socket.gethostname()
     for name, stands_for in ((host, "HOST"), (host.split(".")[0], "HOST"), (_user(), "USER")):
         if name and name != "localhost":
-            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", stands_for, text)
+            text = re.sub(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", stands_for, text)
     return re.sub(r"\b\d{1,3}(\.\d{1,3}){3}\b", "ADDRESS", text)
 
 

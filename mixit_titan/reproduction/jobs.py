@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
-from mixit_titan.bench.command import BenchArguments, run_bench
+from mixit_titan.bench.arguments import BenchArguments
+from mixit_titan.bench.command import run_bench
 from mixit_titan.config.job import training_job
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.reproduction.paper import TABLE_8

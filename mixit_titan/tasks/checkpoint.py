@@ -1,23 +1,24 @@
-"""The checkpoint of a run: all that the next step depends on, in one file that is whole or not
-there.
+"""The checkpoint of a run: all that the next step depends on, in one file that is complete or not
+there. The one before it is kept, for the case that the file is damaged later.
 
 Nothing random is in it. Batches are a function of (seed, step), the learning rate is one of the
 step, and the model draws nothing.
 """
 
 import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torchtitan.tools.logging import logger
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import replace_file
 from mixit_titan.model.identity import differences
+from mixit_titan.runtime.tensor_reader import is_as_saved
 
-FILE = "checkpoint.pt"
+FILE, BEFORE = "checkpoint.pt", "checkpoint.before.pt"
 
 
 def save_state(
@@ -36,30 +37,57 @@ def save_state(
         "seconds": seconds,
         "described": described,
     }
-    replace_file(folder / FILE, lambda part: torch.save(state, part))
 
+    def write(part: Path) -> None:
+        with part.open("wb") as file:  # to a path torch writes by itself, and hides why it cannot
+            torch.save(state, file)
+        if (folder / FILE).exists():
+            (folder / FILE).replace(folder / BEFORE)
 
-def read_state(folder: Path) -> dict[str, Any] | None:
-    path = folder / FILE
-    if not path.exists():
-        return None
-    try:
-        return torch.load(path, weights_only=True, map_location="cpu")
-    except (RuntimeError, pickle.UnpicklingError, EOFError, zipfile.BadZipFile):
-        raise ConfigError(f"{path} is not a whole checkpoint: remove it to start again") from None
+    replace_file(folder / FILE, write)
 
 
 def load_state(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, described: dict[str, Any]
 ) -> tuple[int, float]:
-    """Go on where the run in `folder` stopped: its step and seconds, (0, 0.0) for a new run."""
-    state = read_state(folder)
-    if state is None:
-        return 0, 0.0
-    check_same_run(folder, state["described"], described)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return state["step"], state["seconds"]
+    """Resume where the run in `folder` stopped: its step and seconds, (0, 0.0) for a new run."""
+    for path in (folder / FILE, folder / BEFORE):
+        state = _read(path)
+        if state is None:
+            continue
+        try:
+            check_same_run(folder, state["described"], described)
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            return int(state["step"]), float(state["seconds"])
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"{path} is not of this run: remove it to start again") from error
+    return 0, 0.0
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """When a result takes their place."""
+    for name in (FILE, BEFORE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Any:
+    """None where there is none, and of one that is damaged, which is set aside."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if not is_as_saved(file):
+            aside = path.with_name(f"{path.name}.broken")
+            logger.warning(f"{path} is damaged: it is not as it was saved. It is now {aside}")
+            path.replace(aside)
+            return None
+        file.seek(0)
+        try:
+            return torch.load(file, weights_only=True, map_location="cpu")
+        except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+            raise ConfigError(f"{path} is no checkpoint: remove it to start again") from error
 
 
 def check_same_run(folder: Path, saved: dict[str, Any], ours: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """A run of a task as a job."""
 
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 from mixit_titan.errors import ConfigError
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.tasks.checkpoint import read_state
 from mixit_titan.tasks.command import run_task
 from mixit_titan.tasks.loop import read_result
 from mixit_titan.tasks.settings import Run
@@ -35,7 +33,7 @@ def task_job(
         arguments=(run, folder),
         read=task_result,
         settings=settings or {},
-        mend=_remove_broken,
+        mend=_set_broken_result_aside,
         status=partial(_status, steps=run.settings.steps),
     )
 
@@ -49,15 +47,11 @@ def task_result(folder: Path) -> Result | None:
     return result if result is not None and {"accuracy", "settings"} <= result.keys() else None
 
 
-def _remove_broken(folder: Path) -> None:
-    """A result or a checkpoint that was cut off."""
-    try:
-        read_state(folder)
-        broken = (folder / "result.json").exists() and task_result(folder) is None
-    except ConfigError:
-        broken = True
-    if broken:
-        shutil.rmtree(folder)
+def _set_broken_result_aside(folder: Path) -> None:
+    """One that was cut off: the run is made again, from its checkpoint if there is one."""
+    result = folder / "result.json"
+    if result.exists() and task_result(folder) is None:
+        result.replace(folder / "result.json.broken")
 
 
 def _status(folder: Path, *, steps: int) -> str:

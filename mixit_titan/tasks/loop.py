@@ -19,9 +19,15 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.files import make_folder, replace_file, write_json, write_text
+from mixit_titan.files import replace_file, write_json, write_text
+from mixit_titan.jobs.lock import locked
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.tasks.checkpoint import FILE, check_same_run, load_state, save_state
+from mixit_titan.tasks.checkpoint import (
+    check_same_run,
+    load_state,
+    remove_checkpoints,
+    save_state,
+)
 from mixit_titan.tasks.evaluation import Batch, Score, evaluate, loss_of
 from mixit_titan.tasks.models import build_model, count, trained_parameters
 from mixit_titan.tasks.prefetch import prefetched
@@ -44,13 +50,13 @@ def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -
     if finished is not None:
         check_same_run(folder, finished["settings"], run.described())
         return finished
-    make_folder(folder)
-    loop = Loop(run, folder, device, reporter)
-    score = loop.run_steps()
-    _save_weights(loop.model, folder)
-    result = loop.result(score)
-    write_json(folder / "result.json", result)
-    (folder / FILE).unlink(missing_ok=True)  # the result takes its place
+    with locked(folder):
+        loop = Loop(run, folder, device, reporter)
+        score = loop.run_steps()
+        _save_weights(loop.model, folder)
+        result = loop.result(score)
+        write_json(folder / "result.json", result)
+        remove_checkpoints(folder)
     return result
 
 

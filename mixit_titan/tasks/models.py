@@ -108,4 +108,4 @@ def _recipe(settings: Settings) -> Recipe:
     recipe = RECIPES[name]
     if name == "official":  # the authors' tasks weigh residual and branch alike
         recipe = dataclasses.replace(recipe, residual=math.sqrt(0.5))
-    return recipe if settings.causal else dataclasses.replace(recipe, causal=False)
+    return dataclasses.replace(recipe, noise=settings.noise, causal=settings.causal)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import tyro
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.kernels.mixing import Noise
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.variants import VARIANTS, find_variant
 from mixit_titan.tasks.baselines import BASELINES
@@ -26,6 +27,8 @@ class Settings:
     """Parts to freeze instead of the variant's own: qk, v, o, mlp, norm, embedding, head."""
     recipe: str | None = None
     """Of the mixing matrices: paper, or official, which is the default for tasks."""
+    noise: Noise = "gaussian"
+    """Of the mixing matrices: gaussian, or sign, which is one random bit each."""
     causal: bool = True
     """--no-causal: the mixing matrices look ahead too. Only where the answer is not in the
     sequence: yelp."""
@@ -83,8 +86,8 @@ class Settings:
             mixing = False
         else:
             mixing = find_variant(self.variant, freeze=self.freeze).mixer == "mixing"
-        for key, given in (("recipe", self.recipe is not None), ("causal", not self.causal)):
-            if given and not mixing:
+        for key in ("recipe", "noise", "causal"):
+            if getattr(self, key) != getattr(Settings, key) and not mixing:
                 raise ConfigError(
                     f"--{'no-' if key == 'causal' else ''}{key} is a knob of the mixing mixer, "
                     f"and {self.variant!r} has none: leave it out, or take --variant mixit"
@@ -110,11 +113,10 @@ class Run(Generic[T]):
 
     def described(self) -> dict[str, Any]:
         """A flat description, ready for JSON."""
-        return {
-            "task": task_name(self.task),
-            **dataclasses.asdict(self.task),
-            **dataclasses.asdict(self.settings),
-        }
+        settings = dataclasses.asdict(self.settings)
+        if settings["noise"] == "gaussian":  # as it was in the first runs, which do not say so
+            del settings["noise"]
+        return {"task": task_name(self.task), **dataclasses.asdict(self.task), **settings}
 
     @property
     def hash(self) -> str:

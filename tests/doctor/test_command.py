@@ -88,3 +88,4 @@ def test_names_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     said = anonymous("/home/alice/runs on gpu017, /scratch/alice/x, malice, 10.0.3.17:29500")
     assert said == "~/runs on HOST, /scratch/USER/x, malice, ADDRESS:29500"
     assert anonymous("gpu017.cluster.example") == "HOST"
+    assert anonymous("/tmp/torchinductor_alice") == "/tmp/torchinductor_USER"

@@ -190,7 +190,7 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(
         with pytest.raises(SystemExit) as second:
             command(*words)
         assert second.value.code == 2
-        assert "another mixit-titan runs in" in capsys.readouterr().err
+        assert "is writing to" in capsys.readouterr().err
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=300)
         wait_until(lambda: not group_exists(process.pid))

@@ -21,7 +21,7 @@ from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.addition import Addition
 from mixit_titan.tasks.evaluation import Batch, batch_of, evaluate, loss_of
 from mixit_titan.tasks.examples import Examples
-from mixit_titan.tasks.loop import extra_figures, learning_rate, train
+from mixit_titan.tasks.loop import Loop, extra_figures, learning_rate, train
 from mixit_titan.tasks.models import build_model
 from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
@@ -124,11 +124,42 @@ def test_a_finished_run_is_kept_and_another_is_refused(tmp_path: Path, fit: Call
         fit(make_run("addition", f"{ADDITION} --lr 0.5"))
 
 
-def test_a_broken_checkpoint_is_one_sentence(tmp_path: Path, fit: Callable) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "checkpoint.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(ConfigError, match=r"checkpoint\.pt is not a whole checkpoint"):
-        fit(make_run("addition", ADDITION))
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_is_taken(
+    tmp_path: Path,
+    fit: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    damaged: int,
+) -> None:
+    """With none before it, the run starts again: its result is the same."""
+    run, folder = make_run("addition", ADDITION), tmp_path / "run"
+    unbroken = fit(run, "whole")
+    step = Loop._train_step
+
+    def stop(self: Loop, batch: Batch) -> None:
+        if self.step == 12:
+            raise KeyboardInterrupt
+        step(self, batch)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Loop, "_train_step", stop)
+        fit(run)
+    files = [folder / "checkpoint.pt", folder / "checkpoint.before.pt"]
+    for file in files[:damaged]:
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    result = fit(run)
+    for key in ("accuracy", "loss", "steps", "slices"):
+        assert result[key] == unbroken[key]
+    for file in files[:damaged]:
+        assert (
+            f"{file} is damaged: it is not as it was saved. It is now {file}.broken" in caplog.text
+        )
+        assert file.with_name(f"{file.name}.broken").exists()
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("run", "whole")]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
 
 
 def test_a_run_stops_at_its_target(tmp_path: Path, fit: Callable) -> None:

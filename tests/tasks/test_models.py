@@ -136,6 +136,7 @@ def test_padding_does_not_count_in_the_pooled_mean() -> None:
         ({"variant": "mixti"}, "unknown variant 'mixti': did you mean 'mixit'"),
         ({"variant": "standard", "recipe": "paper"}, "--recipe is a knob of the mixing mixer"),
         ({"variant": "standard", "causal": False}, "--no-causal is a knob of the mixing mixer"),
+        ({"variant": "standard", "noise": "sign"}, "--noise is a knob of the mixing mixer"),
         ({"variant": "mixit", "recipe": "papr"}, "did you mean 'paper'"),
         ({"variant": "lstm", "freeze": ("mlp",)}, "all of 'lstm' is trained"),
         ({"variant": "mixit", "freeze": ("qk",)}, "has no queries and keys"),
@@ -146,6 +147,13 @@ def test_padding_does_not_count_in_the_pooled_mean() -> None:
 def test_a_knob_that_is_not_there_is_one_sentence(settings: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Settings(**settings).check()
+
+
+def test_noise_goes_to_the_recipe_and_is_said_where_it_is_not_gaussian() -> None:
+    """Runs of before it was a choice are described as they were."""
+    gaussian, sign = (make_run("addition", f"--variant mixit {n}") for n in ("", "--noise sign"))
+    assert "noise" not in gaussian.described() and sign.described()["noise"] == "sign"
+    assert model_config(sign).recipe.noise == "sign" and gaussian.hash != sign.hash
 
 
 def test_the_recipe_is_that_of_the_authors_tasks_unless_told_otherwise() -> None:
