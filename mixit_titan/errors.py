@@ -25,6 +25,32 @@ class RankFailed(RunFailed):
     """A failure that the other ranks need not have met: whichever rank it is prints it."""
 
 
+class Problems:
+    """What is wrong with something: the first problem ends it, or all are gathered."""
+
+    def __init__(self, *, gathered: bool = False) -> None:
+        self.gathered = gathered
+        self.found: list[str] = []
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """A ConfigError within is gathered, once, and what comes after it in the block is left
+        out; or it is raised."""
+        try:
+            yield
+        except ConfigError as error:
+            if not self.gathered:
+                raise
+            self.add([str(error)])
+
+    def add(self, problems: Iterable[str]) -> None:
+        self.found += [problem for problem in problems if problem not in self.found]
+
+    def text(self) -> str:
+        count = "1 problem" if len(self.found) == 1 else f"{len(self.found)} problems"
+        return "\n".join([f"{count}:", *(f"  - {problem}" for problem in self.found)])
+
+
 @contextmanager
 def one_sentence() -> Iterator[None]:
     """End the process as a command ends: a user's mistake and a full disk in one sentence, Ctrl-C

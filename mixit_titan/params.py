@@ -104,7 +104,7 @@ def _model(args: ParamsArguments) -> None:
 
 def _run(args: ParamsArguments, overrides: list[str]) -> None:
     from mixit_titan.config.estimate import estimate
-    from mixit_titan.config.run import plan_run
+    from mixit_titan.config.plan import plan_run
     from mixit_titan.model.hardware import find_gpu
 
     assert args.config is not None

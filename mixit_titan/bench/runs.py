@@ -13,8 +13,9 @@ from torchtitan.trainer import Trainer
 
 from mixit_titan.bench.arguments import BenchArguments
 from mixit_titan.bench.settings import Point
-from mixit_titan.config.checks import SHARD_OVER_ALL
-from mixit_titan.config.run import Plan, Table, plan_table, with_data
+from mixit_titan.config.plan import Plan, Table, plan_table
+from mixit_titan.config.run import with_data
+from mixit_titan.config.small import small_model
 from mixit_titan.config.toml import apply_overrides, read_run
 from mixit_titan.data.synthetic import SYNTHETIC
 from mixit_titan.device import check_device, has_gpu
@@ -138,7 +139,10 @@ def read_point(args: BenchArguments, ranks: int) -> Point:
     run = run_table(args)
     if run.get("device") == "gpu" and not has_gpu():
         check_device()
-        raise ConfigError(f"{args.config} is for GPUs and there is none here: {_on_cpu(run)}")
+        raise ConfigError(
+            f"{args.config} is for GPUs and there is none here: a small model with its settings "
+            f"is measured on the CPU by {small_model(run)}"
+        )
     where = args.config or "the command line"
     standard, mixit = (plan_variant(run, name, ranks, where) for name in ("standard", "mixit"))
     sections = standard.sections
@@ -166,12 +170,6 @@ def read_point(args: BenchArguments, ranks: int) -> Point:
         attention=_attention(standard),
         form=mixit.model.layers[0].attention.inner_attention.form,
     )
-
-
-def _on_cpu(run: Table) -> str:
-    words = ["--device cpu --model.flavor debug --batch 4"]
-    words += SHARD_OVER_ALL if "parallelism" in run else ()
-    return f"{' '.join(words)} measures a small model with its settings on the CPU"
 
 
 def _attention(plan: Plan) -> str:

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from torchtitan.components.checkpointer import DATALOADER, OPTIMIZER
-from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.distributed import ParallelDims
 from torchtitan.trainer import Trainer
 
+from mixit_titan.config.ranks import degrees_product
 from mixit_titan.config.sections import Sections
 from mixit_titan.data.shards import read_manifest
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
+from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.variants import PARTS
-from mixit_titan.runtime.checkpoint import latest_step
+from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer, latest_step
 from mixit_titan.runtime.checkpoint_files import newest_to_resume
 from mixit_titan.runtime.checkpoint_identity import check_identity
 from mixit_titan.runtime.optimizer import kind
@@ -68,8 +69,10 @@ def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> 
         dims = ParallelDims.from_config(sections.parallelism, world_size)
     except (AssertionError, ValueError) as error:
         said = f"[parallelism] does not fit {world_size} rank(s): {error}".rstrip(": ")
+        product = degrees_product(sections.parallelism)
+        many = f" ({product})" if product else ""
         raise ConfigError(
-            f"{said}. Start as many ranks as its degrees multiply to, or change them, as by "
+            f"{said}. Start as many ranks as its degrees multiply to{many}, or change them, as by "
             f"{' '.join(SHARD_OVER_ALL)}"
         ) from error
     ranks = dims.dp_replicate * dims.dp_shard
@@ -90,15 +93,15 @@ def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> 
         )
 
 
-def check_loss(run: Trainer.Config) -> None:
-    if not isinstance(run.loss, ChunkedLossWrapper.Config):
+def check_loss(sections: Sections, model: MixitLlama.Config) -> None:
+    chunks, seq_len = sections.loss.num_chunks, sections.training.seq_len
+    if chunks == 1:
         return
-    chunks, seq_len = run.loss.num_chunks, run.training.seq_len
-    if chunks < 1 or seq_len % chunks:
+    if seq_len % chunks:
         raise ConfigError(
             f"loss.num_chunks = {chunks} does not divide training.seq_len = {seq_len}"
         )
-    if set(PARTS) - set(run.model_spec.model.variant.frozen) <= {"head", "qk"}:
+    if set(PARTS) - set(model.variant.frozen) <= {"head", "qk"}:
         # torchtitan takes hidden states without a gradient for a validation.
         raise ConfigError("loss.num_chunks must be 1 where nothing but the head is trained")
 
@@ -116,9 +119,8 @@ def check_data(run: Trainer.Config) -> None:
         split.packed(run.training.seq_len)  # raises where there is not a row
 
 
-def check_hugging_face(run: Trainer.Config) -> None:
+def check_hugging_face(checkpoint: IdentifiedCheckpointer.Config, model: MixitLlama.Config) -> None:
     """A run that starts from the weights of a Hugging Face Llama has its shape."""
-    checkpoint, model = run.checkpoint, run.model_spec.model
     keys = [k for k in ("initial_load_in_hf", "last_save_in_hf") if getattr(checkpoint, k)]
     if keys and model.variant.mixer == "mixing":
         raise ConfigError(

@@ -20,7 +20,7 @@ from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import Variant
 
 if TYPE_CHECKING:
-    from mixit_titan.config.run import Plan
+    from mixit_titan.config.plan import Plan
 
 _MOST_ROWS = 1024
 """Of a local batch that is tried, where no global batch limits it."""

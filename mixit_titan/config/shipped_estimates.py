@@ -1,7 +1,7 @@
 """What each of the shipped configs for GPUs takes: the tables of docs/hardware.md."""
 
 from mixit_titan.config.estimate import Estimate, estimate
-from mixit_titan.config.run import plan_run
+from mixit_titan.config.plan import plan_run
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.config.toml import read_run
 from mixit_titan.model.hardware import GIB, find_gpu

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import tomli
 import typeguard
 
-from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.errors import ConfigError, Problems, unknown
 
 T = TypeVar("T")
 
@@ -69,27 +69,33 @@ def fill(
     where: str,
     hidden: Iterable[str] = (),
     others: Iterable[str] = (),
+    problems: Problems | None = None,
 ) -> T:
     """An instance of the dataclass `cls` from the keys of `table`.
 
     `hidden` fields are set by the program, not by the file. `others` are keys of the same section
-    that belong to another dataclass.
+    that belong to another dataclass. Where `problems` gathers, a default takes the place of what is
+    wrong.
     """
+    problems = problems or Problems()
     hints = get_type_hints(cls)
     own = [f.name for f in dataclasses.fields(cls) if f.init and f.name not in hidden]
     values = {}
     for key, value in table.items():
-        if key in own:
-            values[key] = _checked(value, hints[key], f"{section}.{key}", where)
-        elif key not in others:
-            allowed = [f"{section}.{name}" for name in (*own, *others)]
-            raise unknown("key", f"{section}.{key}", allowed, where=where)
-    try:
-        return cls(**values)
-    except ConfigError:
-        raise
-    except (ValueError, AssertionError, TypeError) as error:
-        raise ConfigError(f"[{section}] in {where}: {error}") from error
+        with problems.noted():
+            if key in own:
+                values[key] = _checked(value, hints[key], f"{section}.{key}", where)
+            elif key not in others:
+                allowed = [f"{section}.{name}" for name in (*own, *others)]
+                raise unknown("key", f"{section}.{key}", allowed, where=where)
+    with problems.noted():
+        try:
+            return cls(**values)
+        except ConfigError:
+            raise
+        except (ValueError, AssertionError, TypeError) as error:
+            raise ConfigError(f"[{section}] in {where}: {error}") from error
+    return cls()
 
 
 def _checked(value: Any, hint: Any, key: str, where: str) -> Any:

@@ -1,7 +1,7 @@
 """What `mixit-titan params --config` says of the config that is trained and measured."""
 
 from mixit_titan.config.estimate import Estimate, estimate
-from mixit_titan.config.run import plan_run
+from mixit_titan.config.plan import plan_run
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.gpu_check.runs import Settings, options
 from mixit_titan.gpu_check.scale import CONFIG, Scale

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, Problems
 from mixit_titan.model.hardware import GPUS
 from mixit_titan.slurm.cluster import seconds
 
@@ -55,17 +55,22 @@ class SubmitArguments:
     there is one). Nothing is written or submitted."""
 
 
-def check_numbers(args: SubmitArguments) -> None:
+def check_numbers(args: SubmitArguments, problems: Problems) -> None:
     at_least = {"nodes": 1, "gpus_per_node": 0, "max_restarts": 0, "save_seconds": 10}
     for name, least in at_least.items():
-        if getattr(args, name) < least:
-            flag = name.replace("_", "-")
-            raise ConfigError(f"--{flag} is {getattr(args, name)}: it must be at least {least}")
-    if args.min_nodes is not None and not 1 <= args.min_nodes <= args.nodes:
-        raise ConfigError(f"--min-nodes is {args.min_nodes}: it must be 1 to --nodes {args.nodes}")
+        with problems.noted():
+            if getattr(args, name) < least:
+                flag = name.replace("_", "-")
+                raise ConfigError(f"--{flag} is {getattr(args, name)}: it must be at least {least}")
+    with problems.noted():
+        if args.min_nodes is not None and not 1 <= args.min_nodes <= max(args.nodes, 1):
+            raise ConfigError(
+                f"--min-nodes is {args.min_nodes}: it must be 1 to --nodes {args.nodes}"
+            )
     lead = args.save_seconds + SIGNAL_MARGIN
-    if seconds(args.time) <= 2 * lead:
-        raise ConfigError(
-            f"--time {args.time} is too short: {lead} s of it are kept for saving. Ask for more, "
-            "or lower --save-seconds"
-        )
+    with problems.noted():
+        if seconds(args.time) <= 2 * lead:
+            raise ConfigError(
+                f"--time {args.time} is too short: {lead} s of it are kept for saving. Ask for "
+                "more, or lower --save-seconds"
+            )

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixit_titan.config.checks import check_folder
-from mixit_titan.config.run import load_run, plan_run
+from mixit_titan.config.plan import Plan, plan_run
+from mixit_titan.config.ranks import own_ranks
+from mixit_titan.config.run import find_data, with_data
 from mixit_titan.config.toml import read_run
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, Problems
 from mixit_titan.files import write_json, write_text
 from mixit_titan.model.hardware import find_gpu
 from mixit_titan.slurm.arguments import SIGNAL_MARGIN, SubmitArguments, check_numbers
@@ -24,7 +26,7 @@ from mixit_titan.slurm.cluster import (
     try_script,
 )
 from mixit_titan.slurm.job_script import Directives, array_script, job_script, shipped_directives
-from mixit_titan.slurm.problems import Problems, check_memory
+from mixit_titan.slurm.memory import check_memory
 from mixit_titan.versions import code_version
 
 
@@ -38,8 +40,8 @@ def submit(args: SubmitArguments, overrides: list[str]) -> None:
     problems, runs, job, answers = Problems(gathered=args.dry_run), [], None, False
     with problems.noted():
         check_sbatch()
+    check_numbers(args, problems)
     with problems.noted():
-        check_numbers(args)
         directives = _directives(args)
         if has_sbatch():
             with problems.noted():
@@ -49,6 +51,7 @@ def submit(args: SubmitArguments, overrides: list[str]) -> None:
     if args.dry_run:
         _show(job, problems, ask_slurm=answers)
         return
+    assert job is not None  # or a problem has ended it
     number = _freeze_and_send(args, runs, job)
     _report(number, runs, job)
 
@@ -67,11 +70,11 @@ def _show(job: _Run | None, problems: Problems, *, ask_slurm: bool) -> None:
 
 def _plan_all(
     args: SubmitArguments, overrides: list[str], directives: Directives, problems: Problems
-) -> tuple[list[_Run], _Run]:
+) -> tuple[list[_Run], _Run | None]:
     """The runs, and the job that is given to sbatch: the only one, or an array of them."""
     if args.array_variants is None:
-        run = _plan(args, overrides, _folder(args, overrides), directives, problems)
-        return [run], run
+        run = _plan(args, overrides, None, directives, problems)
+        return ([] if run is None else [run]), run
     variants = args.array_variants.split(",")
     if len(set(variants)) < len(variants):
         raise ConfigError(
@@ -81,10 +84,9 @@ def _plan_all(
     base = _base_folder(args, overrides)
     with problems.noted():
         _check_new(base)
-    runs = [
-        _plan(args, [*overrides, "--model.variant", name], base / name, directives, problems)
-        for name in variants
-    ]
+    each = {name: [*overrides, "--model.variant", name] for name in variants}
+    planned = [_plan(args, each[n], base / n, directives, problems) for n in variants]
+    runs = [run for run in planned if run is not None]
     output = directives | {"job-name": base.name, "output": _output(base, "array_%A_%a.out")}
     about = f"The runs {', '.join(variants)}: `sbatch` this file to go on with all of them."
     return runs, _Run(base, array_script([str(run.folder) for run in runs], output, about=about))
@@ -121,12 +123,6 @@ def _base_folder(args: SubmitArguments, overrides: list[str]) -> Path:
     return Path(str(table.get("dump_folder", f"runs/{Path(args.config).stem}"))).absolute()
 
 
-def _folder(args: SubmitArguments, overrides: list[str]) -> Path:
-    ranks = args.nodes * max(args.gpus_per_node, 1)
-    plan = plan_run(args.config, overrides, world_size=ranks, on_gpus=args.gpus_per_node > 0)
-    return Path(plan.dump_folder).absolute()
-
-
 def _check_new(folder: Path) -> None:
     if (folder / "job.sbatch").exists():
         raise ConfigError(
@@ -138,33 +134,26 @@ def _check_new(folder: Path) -> None:
 def _plan(
     args: SubmitArguments,
     overrides: list[str],
-    folder: Path,
+    folder: Path | None,
     directives: Directives,
     problems: Problems,
-) -> _Run:
-    """Check the run for all numbers of nodes that it may get, and write its job script."""
-    here = [*overrides, "--dump_folder", str(folder)]
-    on_gpus = args.gpus_per_node > 0
-    for nodes in range(args.min_nodes or args.nodes, args.nodes + 1):
-        ranks = nodes * max(args.gpus_per_node, 1)
-        gpu = find_gpu(args.gpu)
-        plan = plan_run(args.config, here, world_size=ranks, on_gpus=on_gpus, gpu=gpu)
-        if on_gpus and not args.ignore_memory:
-            with problems.noted():
-                check_memory(plan, ranks=ranks, gpu=args.gpu)
-    checkpoint = plan.sections.checkpoint
-    with problems.noted():
-        if checkpoint.load_step != -1 or not checkpoint.enable or checkpoint.load_only:
-            raise ConfigError(
-                "a run that is submitted resumes from its newest checkpoint: leave "
-                "checkpoint.enable, checkpoint.load_only and checkpoint.load_step as they are"
-            )
+) -> _Run | None:
+    """Check the run for all numbers of nodes that it may get, and write its job script. `folder`:
+    in place of the run's own. None: what is wrong with it leaves it without one."""
+    plan = None
+    for ranks in _numbers_of_ranks(args, overrides):
+        plan = _planned(args, overrides, ranks, problems)
+    if plan is None:
+        with problems.noted():
+            find_data(args.config, overrides)
+        if folder is None:
+            return None
+    else:
+        folder = folder or Path(plan.dump_folder).absolute()
+        plan.dump_folder = str(folder)
+        _check_planned(plan, folder, problems)
     with problems.noted():
         _check_new(folder)
-    with problems.noted():
-        run = load_run(args.config, here, world_size=ranks, on_gpus=on_gpus)
-        if folder.exists():
-            check_folder(run)
     script = job_script(
         "pretrain",
         directives | {"job-name": folder.name, "output": _output(folder / "logs", "job_%j.out")},
@@ -179,6 +168,45 @@ def _plan(
         about="`sbatch` this file to go on with the run. Written by mixit-titan submit.",
     )
     return _Run(folder, script)
+
+
+def _numbers_of_ranks(args: SubmitArguments, overrides: list[str]) -> list[int]:
+    few = args.nodes if args.min_nodes is None else args.min_nodes
+    if not 1 <= few <= args.nodes or args.gpus_per_node < 0:
+        return [own_ranks(args.config, overrides)]  # for a dry run, which has noted it
+    return [nodes * max(args.gpus_per_node, 1) for nodes in range(few, args.nodes + 1)]
+
+
+def _planned(
+    args: SubmitArguments, overrides: list[str], ranks: int, problems: Problems
+) -> Plan | None:
+    own, plan, gpu = Problems(gathered=problems.gathered), None, None
+    on_gpus = args.gpus_per_node > 0
+    with own.noted():
+        gpu = find_gpu(args.gpu)
+    with own.noted():
+        plan = plan_run(
+            args.config, overrides, world_size=ranks, on_gpus=on_gpus, gpu=gpu, problems=own
+        )
+    with own.noted():
+        if on_gpus and not args.ignore_memory and not own.found:
+            check_memory(plan, ranks=ranks, gpu=args.gpu)
+    problems.add(own.found)
+    return plan
+
+
+def _check_planned(plan: Plan, folder: Path, problems: Problems) -> None:
+    checkpoint = plan.sections.checkpoint
+    with problems.noted():
+        if checkpoint.load_step != -1 or not checkpoint.enable or checkpoint.load_only:
+            raise ConfigError(
+                "a run that is submitted resumes from its newest checkpoint: leave "
+                "checkpoint.enable, checkpoint.load_only and checkpoint.load_step as they are"
+            )
+    with problems.noted():
+        run = with_data(plan, problems)
+        if folder.exists():
+            check_folder(run)
 
 
 def _output(folder: Path, name: str) -> str:

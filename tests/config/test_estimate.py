@@ -5,7 +5,7 @@ import pytest
 
 from mixit_titan.cli import main
 from mixit_titan.config.estimate import Estimate, estimate, memory_left
-from mixit_titan.config.run import plan_run
+from mixit_titan.config.plan import plan_run
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.config.shipped_estimates import gpu_configs, shipped_estimate
 from mixit_titan.errors import ConfigError

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mixit_titan.config.run import load_run, plan_run
+from mixit_titan.config.plan import plan_run
+from mixit_titan.config.run import load_run
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.config.toml import apply_overrides
 from mixit_titan.errors import ConfigError

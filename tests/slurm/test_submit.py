@@ -137,14 +137,67 @@ def test_a_dry_run_lists_all_problems_and_prints_the_script(
     assert "data.path = 'nowhere' does not exist" in problems[2]
 
 
-def test_a_dry_run_of_a_file_that_cannot_be_read(
+FILE_8B = str(shipped_configs()["8b_fineweb_edu"])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            [FILE_1B, "--training.stepz", "3", "--loss.num_chunks", "three"],
+            ["did you mean 'training.steps'", "loss.num_chunks", "data.path = 'nowhere'"],
+        ),
+        (
+            [FILE_8B, "--nodes", "1", "--loss.num_chunks", "7"],
+            ["Invalid parallel dims", "num_chunks = 7 does not divide", "data.path = 'nowhere'"],
+        ),
+        # The ranks of a number of nodes that cannot be are those that the file names.
+        (
+            [FILE_8B, "--nodes", "0", "--save-seconds", "1", "--trainin.steps", "3"],
+            [
+                "--nodes is 0: it must be at least 1",
+                "--save-seconds is 1: it must be at least 10",
+                "did you mean 'training'",
+                "data.path = 'nowhere'",
+            ],
+        ),
+        (
+            [FILE_1B, "--model.flavor", "2b", "--gpu", "RTX4090", "--optimizer.lr", "-1"],
+            [
+                "unknown GPU 'RTX4090'",
+                "optimizer.lr is -1",
+                "unknown model.flavor '2b'",
+                "data.path = 'nowhere'",
+            ],
+        ),
+        (
+            [FILE_1B, "--array-variants", "mixti,standard", "--watchh", "1"],
+            ["unknown key 'watchh'", "unknown model.variant 'mixti'", "data.path = 'nowhere'"],
+        ),
+    ],
+)
+def test_a_dry_run_goes_on_behind_a_config_that_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    words: list[str],
+    expected: list[str],
+) -> None:
+    words = [*words, "--dry-run", "--data.path", "nowhere"]
+    assert submit_without_slurm(monkeypatch, tmp_path, *words) == 1
+    first, *problems = capsys.readouterr().err.splitlines()
+    expected = ["there is no sbatch", *expected]
+    assert first == f"Nothing was submitted. {len(expected)} problems:", problems
+    assert all(part in said for part, said in zip(expected, problems, strict=True)), problems
+
+
+def test_a_dry_run_of_a_file_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    words = [FILE_1B, "--dry-run", "--training.stepz", "3"]
-    assert submit_without_slurm(monkeypatch, tmp_path, *words) == 1
+    assert submit_without_slurm(monkeypatch, tmp_path, "gone.toml", "--dry-run") == 1
     said = capsys.readouterr()
     assert said.out == "" and "2 problems:" in said.err
-    assert "did you mean 'training.steps'" in said.err
+    assert "there is no config file 'gone.toml'" in said.err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,221 @@
+"""A TOML file plus command-line overrides -> a plan: the sections of a run, filled and checked, and
+the config of its model. Nothing is built, and no data are looked at."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+
+from mixit_titan.config.checks import check_numbers, set_batch
+from mixit_titan.config.estimate import memory_left
+from mixit_titan.config.sections import HIDDEN, MixingSection, Sections, TopLevel, defaults
+from mixit_titan.config.small import small_model
+from mixit_titan.config.toml import fill, read_run
+from mixit_titan.device import check_device, has_gpu, local_device
+from mixit_titan.errors import ConfigError, Problems, unknown
+from mixit_titan.model.build import llama_config
+from mixit_titan.model.hardware import GPUS, Gpu, available
+from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.recipes import Recipe, find_recipe
+from mixit_titan.model.shapes import Shape, find_flavor
+from mixit_titan.model.storage import choose_form, room_for_matrices
+from mixit_titan.model.variants import Variant, find_variant
+
+Table = dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """A run as its file and the command line describe it: filled and checked, but for its data and
+    for what only building it needs."""
+
+    sections: Sections
+    model: MixitLlama.Config
+    dump_folder: str
+    on_gpus: bool
+    where: str
+    """What a mistake is said to be in."""
+
+
+def plan_run(
+    path: str,
+    overrides: list[str],
+    *,
+    world_size: int,
+    on_gpus: bool | None = None,
+    gpu: Gpu | None = None,
+    problems: Problems | None = None,
+) -> Plan:
+    """Read, merge and check a run without looking at its data. Every mistake is a ConfigError.
+    `on_gpus`, and which `gpu`: what the ranks will have, where they do not run on this machine.
+
+    `problems`, if it gathers and is empty, is given what can be passed over: a plan that comes with
+    problems is that of a run with defaults in place of what is wrong."""
+    where = f"{path} (and the command line)" if overrides else path
+    table = read_run(path, overrides)
+    ranks = {"world_size": world_size, "on_gpus": on_gpus, "gpu": gpu}
+    return plan_table(table, name=Path(path).stem, where=where, problems=problems, **ranks)
+
+
+def plan_table(
+    table: Table,
+    *,
+    name: str,
+    where: str,
+    world_size: int,
+    on_gpus: bool | None = None,
+    gpu: Gpu | None = None,
+    problems: Problems | None = None,
+) -> Plan:
+    """A plan from what a file of that name would hold."""
+    problems = problems or Problems()
+    top = _top_level(table, where, problems)
+    if on_gpus is None:
+        if top.device != "cpu":
+            check_device()
+        on_gpus = has_gpu()
+    with problems.noted():
+        _check_device(top.device, table, where, on_gpus)
+    sections = _sections(table, where, on_gpus, problems)
+    with problems.noted():
+        check_numbers(sections)
+    with problems.noted():
+        set_batch(sections, world_size, given=table.get("training", {}))
+    shape = _changed(find_flavor(sections.model.flavor), table.get("model", {}), "model", where)
+    if "seq_len" not in table.get("training", {}):
+        sections.training.seq_len = shape.seq_len
+    named = sections.model
+    variant = find_variant(named.variant, named.mixer, named.freeze)
+    room = None
+    if on_gpus and variant.mixer == "mixing" and not problems.found:
+        room = _room(sections, shape, variant, world_size, gpu)
+    model = _model(sections, shape, variant, table.get("model", {}), where, on_gpus, room)
+    folder = top.dump_folder or _dump_folder(name, model)
+    return Plan(sections=sections, model=model, dump_folder=folder, on_gpus=on_gpus, where=where)
+
+
+def _top_level(table: Table, where: str, problems: Problems) -> TopLevel:
+    """What is neither a key nor a section is taken out of the table."""
+    keys, names = _names(TopLevel), _names(Sections)
+    for key, value in list(table.items()):
+        with problems.noted():
+            if key not in (*names, *keys):
+                del table[key]
+                raise unknown("key", key, [*names, *keys], where=where)
+            if key in names and not isinstance(value, dict):
+                del table[key]
+                raise ConfigError(f"{key} in {where} is {value!r}: it must be a section of keys")
+    given = {key: value for key, value in table.items() if key in keys}
+    return fill(TopLevel, given, section="the top level", where=where, problems=problems)
+
+
+def _check_device(device: str, table: Table, where: str, on_gpus: bool) -> None:
+    if device == "gpu" and not on_gpus:
+        raise ConfigError(
+            f'{where} is for GPUs (device = "gpu") and there is none here: take '
+            f"train_configs/debug_mixit.toml, or a small model with its settings on the CPU by "
+            f"{small_model(table)}"
+        )
+    if device == "cpu" and on_gpus:  # `mixit-titan train` has hidden them
+        raise ConfigError(
+            f'{where} is for the CPU (device = "cpu") and its ranks have GPUs: set '
+            "CUDA_VISIBLE_DEVICES= in the environment, or submit it with --gpus-per-node 0"
+        )
+
+
+def _sections(table: Table, where: str, on_gpus: bool, problems: Problems) -> Sections:
+    """Every section: what the file says, else our defaults, else torchtitan's."""
+    ours, classes, filled = defaults(table, on_gpus), get_type_hints(Sections), {}
+    for name in _names(Sections):
+        filled[name] = fill(
+            classes[name],
+            ours.get(name, {}) | table.get(name, {}),
+            section=name,
+            where=where,
+            hidden=HIDDEN.get(name, ()),
+            others=[*_names(Shape), "mixing"] if name == "model" else (),
+            problems=problems,
+        )
+    return Sections(**filled)
+
+
+def _model(
+    sections: Sections,
+    shape: Shape,
+    variant: Variant,
+    table: Table,
+    where: str,
+    on_gpus: bool,
+    room: int | None,
+) -> MixitLlama.Config:
+    """`table` is [model]: its keys that are not ModelSection's are the shape's, and `mixing`.
+    `room`: bytes of a rank for the mixing matrices, where that is known."""
+    model, data, training = sections.model, sections.data, sections.training
+    mixing, recipe = _mixing(table.get("mixing"), variant, where)
+    return llama_config(
+        shape,
+        variant,
+        recipe,
+        init_seed=sections.debug.seed,
+        mixing_seed=mixing.seed,
+        form=choose_form(
+            mixing.storage,
+            shape,
+            training.mixed_precision_param,
+            tensor_parallel=sections.parallelism.tensor_parallel_degree,
+            stages=sections.parallelism.pipeline_parallel_degree,
+            room=room,
+        ),
+        dtype=training.mixed_precision_param,
+        # Rows of one document each need no mask but the causal one, which SDPA has for free.
+        attention="sdpa"
+        if (model.attention, data.packing) == ("auto", "documents")
+        else model.attention,
+        frozen_storage=sections.fsdp.frozen,
+        on_gpu=on_gpus,
+    )
+
+
+def _room(sections: Sections, shape: Shape, variant: Variant, ranks: int, gpu: Gpu | None) -> int:
+    """Bytes for the mixing matrices of a rank: of that GPU, else of this machine's, else of an
+    H100."""
+    memory = GPUS["H100"].memory
+    if gpu is not None:
+        memory = gpu.memory
+    elif has_gpu():
+        memory = torch.cuda.get_device_properties(local_device()).total_memory
+    left = memory_left(sections, shape, variant, ranks=ranks, available=available(memory))
+    return room_for_matrices(left)
+
+
+def _mixing(table: Any, variant: Variant, where: str) -> tuple[MixingSection, Recipe]:
+    if variant.mixer != "mixing":
+        if table is not None:
+            raise ConfigError(
+                f"[model.mixing] in {where} is only for the mixing mixer, and the variant is "
+                f'{variant.name!r}: remove the section, or set model.variant = "mixit"'
+            )
+        return MixingSection(), Recipe()
+    if not isinstance(table, dict | None):
+        raise ConfigError(f"model.mixing in {where} is {table!r}: it must be a section of keys")
+    table, name = table or {}, "model.mixing"
+    section = fill(MixingSection, table, section=name, where=where, others=_names(Recipe))
+    return section, _changed(find_recipe(section.recipe), table, name, where)
+
+
+def _changed(base: Any, table: Table, section: str, where: str) -> Any:
+    """A named shape or recipe, with what the file says in place of its values."""
+    own = {key: value for key, value in table.items() if key in _names(type(base))}
+    return fill(type(base), dataclasses.asdict(base) | own, section=section, where=where)
+
+
+def _dump_folder(name: str, model: MixitLlama.Config) -> str:
+    """runs/FILE_VARIANT, so that the variants of one file do not meet; debug_mixit says it once."""
+    variant = model.variant.name
+    return f"runs/{name}" if name.endswith(variant) else f"runs/{name}_{variant}"
+
+
+def _names(cls: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(cls)]
