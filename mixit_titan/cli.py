@@ -32,11 +32,12 @@ def main() -> None:
 
 
 def train(arguments: list[str]) -> None:
-    from mixit_titan.config.toml import read_run
+    from mixit_titan.config.toml import check_options, read_run
 
     args, overrides = tyro.cli(
         TrainArguments, prog="mixit-titan train", args=arguments, return_unknown_args=True
     )
+    check_options(overrides, TrainArguments)
     if read_run(args.config, overrides).get("device") == "cpu":
         hide_gpus()  # before torch is imported, and looks for them
 
@@ -77,12 +78,14 @@ def demo(arguments: list[str]) -> None:
 
 
 def submit(arguments: list[str]) -> None:
+    from mixit_titan.config.toml import check_options
     from mixit_titan.slurm.arguments import SubmitArguments
     from mixit_titan.slurm.submit import submit as submit_run
 
     args, overrides = tyro.cli(
         SubmitArguments, prog="mixit-titan submit", args=arguments, return_unknown_args=True
     )
+    check_options(overrides, SubmitArguments)
     submit_run(args, overrides)
 
 

@@ -21,7 +21,7 @@ import torch.distributed.distributed_c10d
 from torchtitan.tools import utils
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.gpus import find_gpus, hidden, why_unusable
+from mixit_titan.gpus import OUR_ALLOCATOR, find_gpus, hidden, why_unusable
 
 
 def has_gpu() -> bool:
@@ -60,7 +60,7 @@ def _let_segments_grow() -> None:
     another size. CUDA's allocator reads it when CUDA is initialized, which asking for the name of a
     GPU does."""
     if not os.environ.keys() & {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}:
-        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+        os.environ.update(OUR_ALLOCATOR)
 
 
 def _prepare_torchtitan() -> None:

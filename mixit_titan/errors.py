@@ -4,11 +4,15 @@ import difflib
 import errno
 import os
 import re
+import select
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 MAKE_ROOM = "what is finished stays. Make room, and run the same command again to resume"
+_ALIKE = 0.7
+"""Of two names that one may have been typed for the other."""
 _FULL = {code: os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT)}
 
 
@@ -54,9 +58,12 @@ class Problems:
 @contextmanager
 def one_sentence() -> Iterator[None]:
     """End the process as a command ends: a user's mistake and a full disk in one sentence, Ctrl-C
-    without a word."""
+    and a reader of its output that has seen enough (`| head`) without a word."""
     try:
-        yield
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # here, where a reader that has left can be handled
     except (ConfigError, RunFailed) as error:
         if os.environ.get("RANK", "0") == "0" or isinstance(error, RankFailed):
             print(f"mixit-titan: {error}", file=sys.stderr)
@@ -73,6 +80,10 @@ def one_sentence() -> Iterator[None]:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        if not _reader_has_left():
+            raise
+        sys.exit(128 + signal.SIGPIPE)
     except SystemExit:
         raise
     except BaseException as error:  # torch's CheckpointException is not an Exception
@@ -81,6 +92,17 @@ def one_sentence() -> Iterator[None]:
         where = f" of {name}" if (name := getattr(error, "filename", None)) else ""
         print(f"mixit-titan: the disk{where} is full: {MAKE_ROOM}", file=sys.stderr)
         sys.exit(1)
+
+
+def _reader_has_left() -> bool:
+    """Whether it is our output that broke, and not a pipe to a process of ours. What is still to be
+    written is thrown away: Python would try again when it ends."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), select.POLLOUT)
+    left = any(events & (select.POLLERR | select.POLLHUP) for _, events in output.poll(0))
+    if left:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return left
 
 
 def disk_is_full(error: BaseException | None) -> bool:
@@ -96,11 +118,35 @@ def disk_is_full(error: BaseException | None) -> bool:
     return False
 
 
-def unknown(what: str, value: str, allowed: Iterable[str], *, where: str = "") -> ConfigError:
-    """`unknown variant 'mixti' in run.toml: did you mean 'mixit'? (allowed: ...)`"""
+def unknown(
+    what: str,
+    value: str,
+    allowed: Iterable[str],
+    *,
+    where: str = "",
+    meant: Iterable[str] | None = None,
+) -> ConfigError:
+    """`unknown variant 'mixti' in run.toml: did you mean 'mixit'? (allowed: ...)`. `meant`: what
+    may have been meant, if not any of those allowed."""
     allowed = list(allowed)
-    names = {name.lstrip("-"): name for name in allowed}  # that both are options is no likeness
-    near = difflib.get_close_matches(str(value).lstrip("-"), names, n=1)
-    hint = f": did you mean {names[near[0]]!r}?" if near else ""
+    near = nearest(str(value), allowed if meant is None else meant)
+    hint = f": did you mean {near!r}?" if near else ""
     place = f" in {where}" if where else ""
     return ConfigError(f"unknown {what} {value!r}{place}{hint} (allowed: {', '.join(allowed)})")
+
+
+def nearest(value: str, allowed: Iterable[str]) -> str | None:
+    """The name that was probably meant: a few letters are others, or one is in the other. None
+    where nothing is near."""
+    names = {_last_word(name): name for name in allowed}
+    word = _last_word(value)
+    inside = [n for n in names if min(len(n), len(word)) >= 3 and (n in word or word in n)]
+    near = difflib.get_close_matches(word, names, n=1, cutoff=_ALIKE)
+    near = near or difflib.get_close_matches(word, inside, n=1, cutoff=0.0)
+    return names[near[0]] if near else None
+
+
+def _last_word(name: str) -> str:
+    """Of `--training.steps` what is after the dot: that two are options, or keys of one section, is
+    no likeness."""
+    return name.lstrip("-").rpartition(".")[2].lower().replace("-", "_")

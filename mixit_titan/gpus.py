@@ -13,6 +13,9 @@ LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
 """CUDA's major version -> the oldest driver that any of its builds runs with. By NVIDIA's table
 (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html)."""
 
+OUR_ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+"""What device.py sets in the environment of every command that does not have it."""
+
 _SECONDS = 30  # nvidia-smi wakes up GPUs that sleep, one after the other
 
 

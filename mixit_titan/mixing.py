@@ -62,6 +62,7 @@ class RandomMixing(MixingMatrices):
         shape = Shape(width=width, layers=1, heads=heads, hidden=1, vocab=1, seq_len=length)
         spec = recipe.matrix_spec(seed, shape)
         super().__init__(spec, layer, range(heads), storage, dtype or torch.get_default_dtype())
+        self.head_width = head_width
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -120,7 +121,26 @@ class RandomMixing(MixingMatrices):
     ) -> torch.Tensor:
         """A v. `documents` is what `kernels.documents.document_table` makes of the positions
         of packed documents, once for all layers; None: one document per row."""
+        self._check_values(v_BLNH)
         if self.form == "generated" or v_BLNH.dtype == self.matrix.dtype:
             return super().forward(v_BLNH, documents=documents)
         mixed = super().forward(v_BLNH.to(self.matrix.dtype), documents=documents)
         return mixed.to(v_BLNH.dtype)
+
+    def _check_values(self, v_BLNH: torch.Tensor) -> None:
+        heads, length = len(self.heads), self.spec.length
+        if not v_BLNH.is_floating_point():
+            raise ConfigError(
+                f"RandomMixing: v is of {v_BLNH.dtype}: it must be of a floating-point dtype"
+            )
+        if v_BLNH.dim() != 4 or v_BLNH.shape[2:] != (heads, self.head_width):
+            raise ConfigError(
+                f"RandomMixing: v has the shape {tuple(v_BLNH.shape)}: it must be (batch, tokens, "
+                f"heads, head width) with {heads} heads of {self.head_width}, such as "
+                "v.view(batch, tokens, heads, -1) before any transpose(1, 2)"
+            )
+        if v_BLNH.shape[1] > length:
+            raise ConfigError(
+                f"RandomMixing: v has {v_BLNH.shape[1]} tokens in its second dimension, and length "
+                f"is {length}: make the RandomMixing longer"
+            )

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from mixit_titan.config.toml import check_options
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.accounting import report
-from mixit_titan.model.hardware import GIB, GPUS
+from mixit_titan.model.hardware import GIB, GPUS, GPUS_PER_NODE
 from mixit_titan.model.shapes import FLAVORS, find_flavor
 from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import VARIANTS, find_variant
@@ -21,8 +22,6 @@ from mixit_titan.tables import markdown_table
 
 if TYPE_CHECKING:
     from mixit_titan.config.estimate import Estimate
-
-_NODE = 8
 
 
 @dataclass
@@ -38,7 +37,8 @@ class ParamsArguments:
     variant: Annotated[str | None, tyro.conf.arg(help=", ".join(VARIANTS))] = None
     flavor: Annotated[str, tyro.conf.arg(help=", ".join(FLAVORS))] = "debug"
     ranks: int | None = None
-    """Ranks that share the memory by FSDP2; with --config, GPUs (default: 1; 8 with --config)."""
+    """Ranks that share the memory by FSDP2; with --config and --shipped, GPUs. Default: 1; as many
+    as the degrees of the file's [parallelism] multiply to, or 8 where they leave it open."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """What the products are computed in: frozen weights and mixing matrices are kept in it."""
     storage: Storage = "auto"
@@ -63,7 +63,7 @@ def params_command(arguments: list[str]) -> None:
     if args.shipped:
         from mixit_titan.config.shipped_estimates import shipped_estimates, shipped_markdown
 
-        found = shipped_estimates(ranks=args.ranks or _NODE, gpu=args.gpu)
+        found = shipped_estimates(ranks=args.ranks or GPUS_PER_NODE, gpu=args.gpu)
         rows = [estimate.as_json() | {"config": name} for name, estimate in found]
         print(json.dumps(rows) if args.json else shipped_markdown(found))
     elif args.config is not None:
@@ -75,6 +75,9 @@ def params_command(arguments: list[str]) -> None:
 def _check(args: ParamsArguments, overrides: list[str]) -> None:
     if args.ranks is not None and args.ranks < 1:
         raise ConfigError(f"--ranks is {args.ranks}: it must be at least 1")
+    check_options(overrides, ParamsArguments)
+    if args.config is not None and args.shipped:
+        raise ConfigError("--config is one file and --shipped is all of ours: take one of the two")
     if args.config is None:
         if overrides:
             raise ConfigError(
@@ -82,7 +85,7 @@ def _check(args: ParamsArguments, overrides: list[str]) -> None:
             )
         return
     plain = {field.name: field.default for field in dataclasses.fields(ParamsArguments)}
-    for name in ("flavor", "dtype", "storage", "seq_len", "shipped"):
+    for name in ("flavor", "dtype", "storage", "seq_len"):
         if getattr(args, name) != plain[name]:
             flag = name.replace("_", "-")
             raise ConfigError(
@@ -105,10 +108,11 @@ def _model(args: ParamsArguments) -> None:
 def _run(args: ParamsArguments, overrides: list[str]) -> None:
     from mixit_titan.config.estimate import estimate
     from mixit_titan.config.plan import plan_run
+    from mixit_titan.config.ranks import own_ranks
     from mixit_titan.model.hardware import find_gpu
 
     assert args.config is not None
-    ranks = args.ranks or _NODE
+    ranks = args.ranks or own_ranks(args.config, overrides)
     if args.variant is not None:
         overrides = [*overrides, "--model.variant", args.variant]
     gpu = find_gpu(args.gpu)
@@ -123,6 +127,7 @@ def _run(args: ParamsArguments, overrides: list[str]) -> None:
 
 def _run_text(found: "Estimate", steps: int) -> str:
     memory, received = found.memory, found.received
+    unit, size = ("GiB", GIB) if memory.total >= GIB else ("MiB", GIB // 1024)
     fixed = {
         "weights": memory.weights,
         "gradients": memory.gradients,
@@ -135,40 +140,50 @@ def _run_text(found: "Estimate", steps: int) -> str:
         (
             other.recomputation
             + (" (this run)" if other.recomputation == found.recomputation else ""),
-            f"{other.memory.activations / GIB:.1f}",
-            f"{other.memory.logits / GIB:.1f}",
-            f"{other.memory.backward / GIB:.1f}",
-            f"{other.memory.total / GIB:.1f}",
+            f"{other.memory.activations / size:.1f}",
+            f"{other.memory.logits / size:.1f}",
+            f"{other.memory.backward / size:.1f}",
+            f"{other.memory.total / size:.1f}",
             "yes" if other.fits else "no",
             other.largest_batch or "none",
-            f"{other.tokens_per_s:,.0f}",
+            "-" if found.is_toy else f"{other.tokens_per_s:,.0f}",
         )
         for other in found.alternatives
     ]
     header = ("recomputation", "activations", "logits", "backward", "total", "fits")
     table = markdown_table((*header, "largest local batch", "tokens/s"), rows, left=1)
-    moved = ", ".join(
-        f"{name} {size / 1e9:.2f}" for name, size in dataclasses.asdict(received).items() if size
-    )
+    at_once = f"{found.local_batch_size} row{'' if found.local_batch_size == 1 else 's'}"
     return "\n".join(
         [
             f"{found.variant} on {found.ranks} x {found.gpu.name}, modelled and not measured",
-            f"  batch             {found.local_batch_size} rows on a GPU at once, "
-            f"{found.global_batch_size} in a step",
-            "  GiB of a GPU      " + ", ".join(f"{k} {v / GIB:.1f}" for k, v in fixed.items()),
+            f"  batch             {at_once} on a GPU at once, {found.global_batch_size} in a step",
+            f"  {unit} of a GPU      " + ", ".join(f"{k} {v / size:.1f}" for k, v in fixed.items()),
             f"  and with them, of {found.gpu.available / GIB:.1f} GiB (logits and backward are not "
             "there at once):",
             "",
             table,
-            f"  GB received       {received.total / 1e9:.2f} by a GPU in a step"
-            + (f": {moved}" if moved else ""),
-            f"  speed             {found.tokens_per_s:,.0f} tokens/s, "
-            f"{found.seconds_per_step:.3f} s per step, {found.days:.2f} days for {steps:,} steps",
+            f"  {_received(dataclasses.asdict(received), received.total)}",
+            f"  speed             {_speed(found, steps)}",
             *([] if found.fits else [f"  it does not fit   {found.advice()}"]),
             "  assumed",
             *(f"    - {line}" for line in found.assumptions),
         ]
     )
+
+
+def _received(parts: dict[str, int], total: int) -> str:
+    """By one GPU in a step."""
+    unit, size = ("GB", 1e9) if total >= 1e8 else ("MB", 1e6)
+    moved = ", ".join(f"{name} {part / size:.2f}" for name, part in parts.items() if part)
+    said = f"{unit} received       {total / size:.2f} by a GPU in a step"
+    return f"{said}: {moved}" if moved else said
+
+
+def _speed(found: "Estimate", steps: int) -> str:
+    if found.is_toy:
+        return "not modelled: the kernels of so small a step take longer to launch than to run"
+    step = f"{found.seconds_per_step:.3f} s per step"
+    return f"{found.tokens_per_s:,.0f} tokens/s, {step}, {found.time} for {steps:,} steps"
 
 
 def _model_text(counts: dict) -> str:

@@ -78,6 +78,20 @@ def test_help_shows_an_example(
     assert f"Example: mixit-titan {command}" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize("words", ["--help", "params --help", "params --flavor 8b", "train x"])
+def test_a_reader_that_leaves_is_no_error(words: str) -> None:
+    """As `| head` does."""
+    unread, output = os.pipe()
+    os.close(unread)
+    command = [sys.executable, "-m", "mixit_titan", *words.split()]
+    done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True)
+    os.close(output)
+    if words == "train x":  # which has nothing for it
+        assert done.returncode == 2 and "there is no config file 'x'" in done.stderr
+    else:
+        assert done.returncode == 128 + signal.SIGPIPE and done.stderr == ""
+
+
 def train_words(folder: Path, *arguments: str, steps: int) -> list[str]:
     words = ["train", MIXIT, "--dump_folder", str(folder), "--training.steps", str(steps)]
     words += ["--training.seq_len", "32", "--validator.freq", "4", "--metrics.log_freq", "1"]

@@ -183,6 +183,25 @@ def test_wrong_arguments_are_one_sentence(change: dict, said: str) -> None:
         RandomMixing(**{"heads": 2, "head_width": 4, "length": 8} | change)
 
 
+@pytest.mark.parametrize("storage", ["stored", "generated"])
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            torch.ones(1, 8, 2, 4, dtype=torch.int64),
+            "v is of torch.int64: it must",
+        ),
+        (torch.ones(1, 2, 8, 4), r"shape \(1, 2, 8, 4\): it must be \(batch, tokens, heads, head"),
+        (torch.ones(1, 8, 8), "with 2 heads of 4, such as v.view"),
+        (torch.ones(1, 8, 2, 5), "with 2 heads of 4"),
+        (torch.ones(1, 9, 2, 4), "v has 9 tokens .* length is 8"),
+    ],
+)
+def test_wrong_values_are_one_sentence(storage: str, values: torch.Tensor, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        RandomMixing(heads=2, head_width=4, length=8, storage=storage)(values)
+
+
 def test_the_example_learns() -> None:
     path = Path(__file__).parents[1] / "examples" / "nanogpt.py"
     spec = importlib.util.spec_from_file_location("nanogpt_example", path)

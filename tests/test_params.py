@@ -1,6 +1,8 @@
 """`mixit-titan params` as a user types it."""
 
+import importlib.util
 import json
+import re
 import subprocess
 import sys
 
@@ -32,10 +34,12 @@ def test_a_flavor_is_answered_without_torch() -> None:
 def test_every_shipped_config_is_answered_without_its_data(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, name: str
 ) -> None:
-    ranks = "64" if name.startswith("8b") else "8"
-    call(monkeypatch, "--config", str(shipped_configs()[name]), "--ranks", ranks, "--json")
+    call(monkeypatch, "--config", str(shipped_configs()[name]), "--json")
     found = json.loads(capsys.readouterr().out)
     assert found["fits"] and found["modelled"] and found["gpu"] == "H100"
+    assert found["ranks"] == (64 if name.startswith("8b") else 8)  # as the file's degrees say
+    toy = name.startswith(("debug_", "wikitext2"))
+    assert (found["tokens_per_s"] is None) == (found["days"] is None) == toy
     parts = found["memory_bytes"]
     later = max(parts.pop("logits"), parts.pop("backward"))
     assert parts.pop("total") == sum(parts.values()) + later
@@ -57,8 +61,43 @@ def test_the_text_says_what_fits_and_that_it_is_modelled(
     fits = {row[1].strip(): row[6].strip() for row in table[2:]}
     assert fits == {"none (this run)": "no", "selective": "no", "full": "yes"}
     assert "--training.local_batch_size 16 or --activation_checkpoint.mode full fits" in said
-    assert "tokens/s" in said and "days for 24,000 steps" in said
+    step, hours = re.search(r" ([\d.]+) s per step, ([\d.]+) hours for 24,000 steps", said).groups()
+    assert float(hours) == pytest.approx(24_000 * float(step) / 3600, abs=0.06)
     assert "45% of the peak of 989 TFLOPS" in said
+
+
+def test_a_toy_has_no_speed_and_its_rows_are_not_masked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    words = ["--config", str(shipped_configs()["debug_mixit"]), "--ranks", "8"]
+    call(monkeypatch, *words)
+    said = capsys.readouterr().out
+    assert "speed             not modelled" in said and not re.search(r"\d tokens/s", said)
+    assert "100% of the triangle" in said and "median of" not in said
+    assert "1 row on a GPU" in said and re.search(r"MiB of a GPU      weights 0\.[1-9]", said)
+    call(monkeypatch, *words, "--model.seq_len", "2048")
+    assert "documents have a median of 600 tokens" in capsys.readouterr().out
+
+
+def test_ranks_are_those_of_the_degrees(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    degrees = {"replicate_degree 3 shard_degree 8": 24, "replicate_degree 3 shard_degree -1": 24}
+    for words, ranks in degrees.items():
+        first, n, second, m = words.split()
+        changed = [f"--parallelism.data_parallel_{first}", n]
+        changed += [f"--parallelism.data_parallel_{second}", m]
+        batch = ["--training.global_batch_size", "-1"]
+        call(monkeypatch, "--config", FILE_1B, *changed, *batch, "--json")
+        assert json.loads(capsys.readouterr().out)["ranks"] == ranks
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchao") is not None, reason="torchao is here")
+def test_float8_is_counted_without_torchao(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    call(monkeypatch, "--config", FILE_1B, "--quantize.recipe", "rowwise")
+    assert "float8 is taken for bfloat16" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -67,7 +106,13 @@ def test_the_text_says_what_fits_and_that_it_is_modelled(
         "--flavro 160m": "unknown option '--flavro'",
         "--ranks 0": "--ranks is 0: it must be at least 1",
         f"--config {FILE_1B} --flavor 8b": "--flavor does not go with --config",
-        f"--config {FILE_1B} --gpu H10": "unknown GPU 'H10'",
+        f"--config {FILE_1B} --gpu h10": "unknown GPU 'h10': did you mean 'H100'?",
+        f"--config {FILE_1B} --gpu H100-SXM5": "unknown GPU 'H100-SXM5': did you mean 'H100'?",
+        f"--config {FILE_1B} --gpu V100": "unknown GPU 'V100' (allowed",
+        f"--config {FILE_1B} --rank 8": "unknown option '--rank': did you mean '--ranks'?",
+        f"--config {FILE_1B} --shipped": "take one of the two",
+        f"--config {FILE_1B} --training.nice 3": "(and the command line) (allowed: training.local",
+        f"--config {FILE_1B} --training.batch_size 3": "did you mean 'training.local_batch_size'?",
         f"--config {FILE_1B} --trainig.steps 3": "did you mean 'training'",
         f"--config {FILE_1B} --ranks 3": "is no multiple of training.local_batch_size",
     }.items(),

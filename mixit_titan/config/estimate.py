@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 1024
 """Of a local batch that is tried, where no global batch limits it."""
+_LAUNCHES_PER_LAYER = 60
+"""Forward and backward: seven linears of three products each, and what is between them twice as
+often again; compiled or not, it is of this order."""
+_LAUNCH_SECONDS = 2e-6
+"""Between two kernels of a CUDA graph; without one it is more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +57,8 @@ class Estimate:
     memory: StepMemory
     received: Received
     seconds: speed.Seconds
+    launches: int
+    """Kernels of a step, at least."""
     tokens_per_step: int
     days: float
     """To the end of training.steps, without validation and saves."""
@@ -76,6 +83,17 @@ class Estimate:
     def tokens_per_s(self) -> float:
         """Of all ranks."""
         return self.tokens_per_step / self.seconds.total
+
+    @property
+    def time(self) -> str:
+        """`3.4 hours` or `2.1 days` to the end of training.steps."""
+        return f"{self.days:.1f} days" if self.days >= 1 else f"{24 * self.days:.1f} hours"
+
+    @property
+    def is_toy(self) -> bool:
+        """Whether launching its kernels, which is not modelled, takes longer than all that is: the
+        modelled speed means nothing then."""
+        return self.seconds.total < self.launches * _LAUNCH_SECONDS
 
     def what_would_fit(self) -> list[str]:
         """Overrides, each of which alone makes the run fit."""
@@ -109,11 +127,13 @@ class Estimate:
             "available_bytes": self.gpu.available,
             "fits": self.fits,
             "communication_bytes": {**asdict(self.received), "total": self.received.total},
-            "tokens_per_s": self.tokens_per_s,
+            "tokens_per_s": None if self.is_toy else self.tokens_per_s,
             "seconds_per_step": {**asdict(self.seconds), "total": self.seconds.total},
-            "days": self.days,
+            "days": None if self.is_toy else self.days,
             "alternatives": [
-                asdict(other) | {"memory": _memory_json(other.memory)}
+                asdict(other)
+                | {"memory": _memory_json(other.memory)}
+                | ({"tokens_per_s": None} if self.is_toy else {})
                 for other in self.alternatives
             ],
             "assumptions": self.assumptions,
@@ -207,6 +227,7 @@ class _Model:
             memory=self._memory(self.step),
             received=step_bytes(self.shape, self.variant, self.step),
             seconds=seconds,
+            launches=self.step.microbatches * self.shape.layers * _LAUNCHES_PER_LAYER,
             tokens_per_step=self.global_rows * self.step.length,
             days=steps * seconds.total / 86400,
             alternatives=[self._alternative(mode) for mode in get_args(Recomputation)],
@@ -252,15 +273,15 @@ class _Model:
         return max(fitting, default=None)
 
     def _assumptions(self) -> list[str]:
-        gpu, step = self.gpu, self.step
+        gpu, step, seen = self.gpu, self.step, f"{self.visible:.0%}"
         said = [
             f"{gpu.name}: {_gib(gpu.memory)}, of which {_gib(gpu.available)} are for tensors; the "
             "rest is for CUDA, NCCL and fragments",
             f"{'compiled' if step.compiled else 'eager'} blocks and loss, FSDP2 in {step.dtype} "
             "with float32 masters and gradients",
             f"linears at {speed.PRODUCTS:.0%} of the peak of {gpu.flops / 1e12:,.0f} TFLOPS",
-            f"attention and mixing compute {self.visible:.0%} of the triangle of a row"
-            + (f": documents have a median of {MEDIAN} tokens" if self.visible < 1 else ""),
+            f"attention and mixing compute {seen} of the triangle of a row"
+            + ("" if seen == "100%" else f": documents have a median of {MEDIAN} tokens"),
             f"communication behind the computation, at {speed.LINKS:.0%} of {gpu.link / 1e9:.0f} "
             f"GB/s within a node of {GPUS_PER_NODE} and of {NETWORK / 1e9:.0f} GB/s per GPU across",
             "no time for loading, launches, validation and saves",

@@ -60,7 +60,7 @@ def shipped_markdown(found: list[tuple[str, Estimate]]) -> str:
         for name, estimates in by_config.items()
     ]
     speeds = [
-        (name, *(f"{one.tokens_per_s:,.0f} ({_time(one.days)})" for one in estimates))
+        (name, *(f"{one.tokens_per_s:,.0f} ({one.time})" for one in estimates))
         for name, estimates in by_config.items()
     ]
     return "\n".join(
@@ -76,7 +76,3 @@ def shipped_markdown(found: list[tuple[str, Estimate]]) -> str:
             markdown_table(("config", *VARIANTS), speeds, left=1).rstrip(),
         ]
     )
-
-
-def _time(days: float) -> str:
-    return f"{days:.1f} days" if days >= 1 else f"{24 * days:.1f} hours"

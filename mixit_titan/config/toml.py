@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import tomli
 import typeguard
 
-from mixit_titan.errors import ConfigError, Problems, unknown
+from mixit_titan.errors import ConfigError, Problems, nearest, unknown
 
 T = TypeVar("T")
 
@@ -38,6 +38,16 @@ def read_run(path: str, overrides: list[str]) -> dict[str, Any]:
     table = read_toml(path)
     apply_overrides(table, overrides)
     return table
+
+
+def check_options(overrides: list[str], own: type) -> None:
+    """Refuse an override that is a misspelled option of the command itself, of which `own` is the
+    dataclass: no key of a file has its name without a dot."""
+    options = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(own)]
+    for word in overrides:
+        flag = word.partition("=")[0]
+        if flag.startswith("--") and "." not in flag and nearest(flag, options):
+            raise unknown("option", flag, options)
 
 
 def apply_overrides(table: dict[str, Any], overrides: list[str]) -> None:

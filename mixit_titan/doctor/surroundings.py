@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mixit_titan.doctor.check import Check, anonymous, judge
+from mixit_titan.gpus import OUR_ALLOCATOR
 
 _SECONDS = 20
 
@@ -102,7 +103,8 @@ def _devices(value: str) -> str:
 
 
 def check_environment(environment: Mapping[str, str]) -> Check:
-    """One line with all that is set."""
+    """One line with all that is set, but for what this project sets by itself."""
+    environment = dict(environment.items() - OUR_ALLOCATOR.items())
     names = sorted(name for name in environment if _SHOWN.fullmatch(name))
     values = {name: anonymous(_devices(environment[name])) for name in names}
     fact = ", ".join(f"{n} {v}" if v == "is empty" else f"{n}={v}" for n, v in values.items())

@@ -77,5 +77,6 @@ GPUS = {
 
 def find_gpu(name: str) -> Gpu:
     if name.upper() not in GPUS:
-        raise unknown("GPU", name, GPUS)
+        meant = [gpu for gpu in GPUS if gpu[0] in name.upper()]  # a V100 is no H100
+        raise unknown("GPU", name, GPUS, meant=meant)
     return GPUS[name.upper()]

@@ -18,6 +18,7 @@ from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.llama import Float8Recipe, MixitLlama, ScaledLinear
 
+_INSTALL = "pip install -c constraints.txt -e '.[float8]'"  # as docs/training.md says
 _HEAD = "lm_head"  # its rounding would be that of the logits
 
 if Float8Linear is not None:
@@ -46,7 +47,7 @@ def check_float8(recipe: Float8Recipe, *, emulate: bool, compiled: bool, on_gpu:
         raise ConfigError(
             f"{key} needs the package torchao, which "
             + ("is not installed" if missing else f"does not work with torch {torch.__version__}")
-            + ": pip install 'mixit-titan[float8]', or remove [quantize]"
+            + f": {_INSTALL}, or remove [quantize]"
         )
     if emulate:
         if compiled:

@@ -71,10 +71,20 @@ def check_identity(
     ignore |= set(COUNTED_BY) - saved.keys() if rows else set(COUNTED_BY)
     ignore |= set() if optimizer else set(ADAM)
     saved = ADAM | saved  # there was no other kind of optimizer either
-    different = differences(saved, ours, ignore=ignore)
+    different = differences(_with_optimizer(saved), _with_optimizer(ours), ignore=ignore)
     if different:
         another = "checkpoint.initial_load_path" if initial else "--dump_folder"
+        anew = ""
+        if any(said.startswith("optimizer is ") for said in different):
+            anew = "; --checkpoint.exclude_from_loading optimizer begins with a new optimizer state"
         raise ConfigError(
             f"the checkpoint {checkpoint_id} does not fit, because {'; '.join(different)}: take "
-            f"the settings and the data of the checkpoint, or another {another}"
+            f"the settings and the data of the checkpoint, or another {another}{anew}"
         )
+
+
+def _with_optimizer(described: dict[str, Any]) -> dict[str, Any]:
+    """With its optimizer as a sentence names it: AdamW's state is saved as that of Adam."""
+    if described.get("optimizer") == ADAM["optimizer"]:
+        return described | {"optimizer": "Adam or AdamW"}
+    return described

@@ -1,11 +1,14 @@
 """Every shipped file loads; every mistake is one sentence."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
+from mixit_titan.bench.arguments import read_arguments
+from mixit_titan.bench.runs import read_point
 from mixit_titan.config.plan import plan_run
 from mixit_titan.config.run import load_run
 from mixit_titan.config.shipped import shipped_configs
@@ -222,8 +225,15 @@ def test_an_empty_file(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_config_for_gpus_on_a_machine_without() -> None:
-    with pytest.raises(ConfigError, match=r'is for GPUs \(device = "gpu"\) and there is none here'):
-        load_run(str(shipped_configs()["8b_fineweb_edu"]), [], world_size=1)
+    file = str(shipped_configs()["8b_fineweb_edu"])
+    said = r'is for GPUs \(device = "gpu"\) and there is none here: .* by (--device cpu .*)'
+    with pytest.raises(ConfigError, match=said) as error:
+        load_run(file, [], world_size=1)
+    advice = re.search(said, str(error.value))[1].split()
+    run = load_run(file, [*advice, "--compile.enable", "false"], world_size=1)
+    assert run.model_spec.flavor == "debug" and run.training.local_batch_size == 4
+    with pytest.raises(ConfigError, match=re.escape(" ".join(advice))):  # and so does bench
+        read_point(read_arguments([file]), 1)
     with pytest.raises(ConfigError, match=r"model.attention = 'flex' needs a GPU"):
         load_run(STANDARD, ["--model.attention", "flex"], world_size=1)
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,18 @@ def test_variables_that_change_results_or_speed() -> None:
     assert check.state == "warning"
     assert "CUDA_LAUNCH_BLOCKING makes" in check.advice and "NCCL_P2P_DISABLE" in check.advice
     assert check_environment({"NVIDIA_TF32_OVERRIDE": "0"}).state == "warning"
+
+
+def test_what_our_own_import_sets_is_not_shown_as_the_users() -> None:
+    code = (
+        "import os; os.environ.pop('PYTORCH_ALLOC_CONF', None)\n"
+        "import mixit_titan.device; from mixit_titan.doctor.surroundings import check_environment\n"
+        "print('PYTORCH_ALLOC_CONF' in os.environ, check_environment(os.environ).fact)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("True ") and "PYTORCH_ALLOC_CONF" not in done.stdout
+    others = check_environment({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"})
+    assert others.fact == "PYTORCH_ALLOC_CONF=max_split_size_mb:64"
 
 
 def test_secrets_are_not_shown() -> None:

@@ -2,6 +2,8 @@
 install -c constraints.txt -e '.[dev,float8]'."""
 
 import importlib.util
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -82,8 +84,10 @@ def test_torchao_that_is_missing_or_broken_is_one_sentence(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
     said = "does not work with torch" if installed else "is not installed: pip install"
     config = str(shipped_configs()["debug_mixit"])
-    with pytest.raises(ConfigError, match=f"needs the package torchao, which {said}"):
+    with pytest.raises(ConfigError, match=f"needs the package torchao, which {said}") as error:
         load_run(config, ["--quantize.recipe", "rowwise"], world_size=1)
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    assert re.search(r"pip install .*?(?=, or)", str(error.value))[0] in page
 
 
 def emulated(variant: str, recipe: str = "paper", **shape: int) -> MixitLlama.Config:
