@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from mixit_titan.bench.run import run_point
 from mixit_titan.bench.runs import read_point, split_axes
 from mixit_titan.bench.scan import scan_jobs, write_scan
 from mixit_titan.bench.settings import Point
+from mixit_titan.bench.size import size_of_step, too_long
 from mixit_titan.bench.steps import PLAIN
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, unknown
@@ -30,7 +30,6 @@ from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
-from mixit_titan.runtime.stop import StopAgreed
 
 
 def run_bench(args: BenchArguments) -> None:
@@ -104,22 +103,21 @@ def _measure_point(each: Sequence[BenchArguments], nproc: int, number: int, out:
 
 def _measure_here(args: BenchArguments, ranks: int) -> None:
     console, point = _console(), read_point(args, ranks)
+    if os.environ["RANK"] == "0":
+        _say_size([point], args, console)
     profile_to = args.out / "profile" if args.profile else None
     alone = None
     if ranks > 1 and args.alone and shards_over_all(point) and os.environ["RANK"] == "0":
         console.print("[dim]one rank alone[/dim]")
         alone = measure_alone(args, point)  # the others wait where the process group is made
-    try:
-        found = run_point(
-            point,
-            args.variants,
-            args.rounds,
-            interleaved=args.interleaved,
-            profile_to=profile_to,
-            note=lambda text: console.print(f"[dim]{text}[/dim]"),
-        )
-    except StopAgreed:
-        sys.exit(128 + signal.SIGTERM)
+    found = run_point(
+        point,
+        args.variants,
+        args.rounds,
+        interleaved=args.interleaved,
+        profile_to=profile_to,
+        note=lambda text: console.print(f"[dim]{text}[/dim]"),
+    )
     if found is None:
         return  # rank 0 reports
     if alone is not None:
@@ -134,6 +132,15 @@ def _measure_here(args: BenchArguments, ranks: int) -> None:
     console.print(f"wrote {args.out / 'bench.json'} and {args.out / 'bench.png'}")
 
 
+def _say_size(points: Sequence[Point], args: BenchArguments, console: Console) -> None:
+    """Of the largest of them."""
+    point = max(points, key=lambda point: point.tokens * point.counts("standard").flops_per_token)
+    console.print(f"[dim]{size_of_step(point, args.variants)}[/dim]")
+    warning = too_long(point, args.variants, args.rounds)
+    if warning is not None:
+        console.print(f"[yellow]{warning}[/yellow]")
+
+
 def _show(found: dict[str, Any], console: Console) -> None:
     for table in tables(found):
         console.print(table)
@@ -145,6 +152,7 @@ def _scan(
     args: BenchArguments, each: Sequence[BenchArguments], points: Sequence[Point], console: Console
 ) -> None:
     measure = functools.partial(_measure_point, each, points[0].ranks)
+    _say_size(points, args, console)
     jobs = scan_jobs(points, args.variants, args.rounds, args.out, measure)
     with locked(args.out):
         runner = Runner(jobs)

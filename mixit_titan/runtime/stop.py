@@ -11,6 +11,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import torch
@@ -43,6 +45,19 @@ def listen() -> None:
     # Blocked but for that thread: the processes that a rank starts (compilation, wandb) inherit the
     # block, and neither a signal to the whole job step nor Ctrl-C kills them.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGINT])
+
+
+@contextmanager
+def nothing_to_save() -> Iterator[None]:
+    """Within, a signal ends the process at once, also in the midst of a step of many minutes: the
+    system does it, which need not wait for Python."""
+    listen()  # else the first trainer would, and turn this off
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in _NUMBERS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def expect_to_save() -> None:
