@@ -24,9 +24,9 @@ def test_every_shipped_config_gives_a_point_or_says_what_would(name: str) -> Non
     if name.startswith(("debug", "wikitext2")):
         assert point_of(words).documents
         return
-    with pytest.raises(ConfigError, match="is for GPUs and there is none here: --device cpu") as no:
+    with pytest.raises(ConfigError, match="is for GPUs and there is none here: a small") as no:
         point_of(words)
-    advice = str(no.value).split("here: ")[1].split(" measures")[0]
+    advice = str(no.value).split("on the CPU by ")[1]
     point = point_of(f"{words} {advice}")
     assert (point.chunks, point.compile, point.dtype) == (8, True, "float32")
     assert point.documents == (name != "paper_fineweb_edu")
