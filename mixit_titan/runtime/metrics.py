@@ -20,7 +20,7 @@ from torchtitan.components.metrics import (
 from torchtitan.distributed import ParallelDims
 from torchtitan.tools.logging import logger
 
-from mixit_titan.files import write_text
+from mixit_titan.files import json_text, write_text
 
 
 class JsonLinesLogger(BaseLogger):
@@ -39,7 +39,7 @@ class JsonLinesLogger(BaseLogger):
         line = self._validation(metrics) if validation else self._training(metrics)
         seconds = self.seconds_before + time.perf_counter() - self.start
         with self.path.open("a") as file:
-            file.write(json.dumps({"step": step, **line, "seconds": round(seconds, 3)}) + "\n")
+            file.write(json_text({"step": step, **line, "seconds": round(seconds, 3)}) + "\n")
 
     def _training(self, metrics: dict[str, Any]) -> dict[str, Any]:
         line = {
@@ -71,7 +71,7 @@ class JsonLinesLogger(BaseLogger):
         ]
         if kept:
             self.seconds_before = kept[-1]["seconds"]
-        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        write_text(self.path, "".join(json_text(line) + "\n" for line in kept))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

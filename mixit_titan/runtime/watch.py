@@ -26,6 +26,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from mixit_titan.files import json_text
 from mixit_titan.runtime.heartbeat import (
     Section,
     describe,
@@ -233,7 +234,7 @@ class Watcher:
             "stopped": self.stopped,
             "heard": self.heard,
         }
-        write_in_place(heartbeat_file(Path(self.folder), self.rank), json.dumps(said))
+        write_in_place(heartbeat_file(Path(self.folder), self.rank), json_text(said))
 
     def _read_alarm(self) -> str:
         try:

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.files import replace_file, write_json, write_text
+from mixit_titan.files import json_text, replace_file, write_json, write_text
 from mixit_titan.jobs.lock import locked
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.checkpoint import (
@@ -108,7 +108,7 @@ class Loop:
         )
         self.metrics = folder / "metrics.jsonl"
         kept = [line for line in read_metrics(self.metrics) if line["step"] <= self.step]
-        write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+        write_text(self.metrics, "".join(json_text(line) + "\n" for line in kept))
         self.reached = self._reaches_target(kept[-1] if kept else {})
         self.waited = 0.0
         self.start = time.perf_counter()
@@ -161,7 +161,7 @@ class Loop:
     def _log(self, values: dict[str, float]) -> None:
         line = {"step": self.step, **values, "seconds": round(self.seconds, 3)}
         with self.metrics.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json_text(line) + "\n")
         self.reporter.show(line)
 
     def _save(self) -> None:
