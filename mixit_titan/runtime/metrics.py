@@ -53,6 +53,8 @@ class JsonLinesLogger(BaseLogger):
         }
         if "mfu(%)" in metrics:
             line["mfu_percent"] = metrics["mfu(%)"]
+        if "skipped_batches" in metrics:
+            line["skipped_batches"] = metrics["skipped_batches"]
         return line
 
     def _validation(self, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -102,6 +104,12 @@ class Metrics(MetricsProcessor):
             # With this flag torchtitan 0.3.0 leaves MFU out ("N/A"), which is what we want where
             # the device's peak is unknown. It has no other use there.
             self.has_quantization = True
+        self.skipped_batches = 0  # in all: set by the trainer
+
+    def log(self, *args: Any, extra_metrics: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if self.skipped_batches:
+            extra_metrics = (extra_metrics or {}) | {"skipped_batches": self.skipped_batches}
+        super().log(*args, extra_metrics=extra_metrics, **kwargs)
 
     def should_log(self, step: int) -> bool:
         return step == self.config.last_step or super().should_log(step)
