@@ -28,7 +28,7 @@ from .worker import without_naps
 BATCH = 8
 SKIP = ["--training.on_bad_step", "skip"]
 LACKED = (6, 15)
-RUNS = {1: 3, 2: 9}
+RUNS = {1: 3, 2: 10}
 """By the number of ranks."""
 
 
@@ -84,19 +84,19 @@ def _main(ports: Iterator[int], root: Path, ranks: int) -> None:
         run(ports, root / "row", *SKIP, "--training.bad_steps_in_a_row", "3")
     with poisoned({3: "loss", 5: "loss", 6: "gradient", 9: "loss"}):
         run(ports, root / "all", *SKIP, "--training.bad_steps_in_all", "3")
-    saved = ["--checkpoint.interval", "3", "--metrics.log_freq", "100"]
     with poisoned({11: "gradient"}):
-        run(ports, root / "stopped", *saved)
+        unlogged = ["--checkpoint.interval", "3", "--metrics.log_freq", "100"]
+        run(ports, root / "stopped", *unlogged)
     with poisoned({14: "loss"}), growing(from_step=8):
-        failure = run(ports, root / "diverging", *saved, "--checkpoint.interval", "1")
-    run(ports, root / "again", *failure.overrides, "--training.steps", "9", root=root)
+        failure = run(ports, root / "diverging", "--checkpoint.interval", "1")
+    again = root / "again"
+    with noted_rates(again):
+        run(ports, again, *failure.overrides, "--dump_folder", str(again), "--training.steps", "9")
 
 
-def run(ports: Iterator[int], folder: Path, *overrides: str, root: Path | None = None) -> Diverged:
+def run(ports: Iterator[int], folder: Path, *overrides: str) -> Diverged | None:
     os.environ["MASTER_PORT"] = str(next(ports))
     words = [*SMALL, "--dump_folder", str(folder), *overrides]
-    if root is not None:
-        words += ["--dump_folder", str(folder)]
     config = str(shipped_configs()["debug_mixit"])
     try:
         train(load_run(config, words, world_size=int(os.environ["WORLD_SIZE"])))
@@ -105,6 +105,7 @@ def run(ports: Iterator[int], folder: Path, *overrides: str, root: Path | None =
         write_json(folder / f"failed_{dist.get_rank()}", said)
         dist.destroy_process_group()
         return failure
+    return None
 
 
 @contextlib.contextmanager
@@ -155,4 +156,20 @@ def growing(*, from_step: int) -> Iterator[None]:
                     weight.mul_(2)
 
     with mock.patch.object(MixitTrainer, "train_step", grow):
+        yield
+
+
+@contextlib.contextmanager
+def noted_rates(folder: Path) -> Iterator[None]:
+    """`rates` in the run's folder: those that the optimizer itself begins its steps with."""
+    train_step, rates = MixitTrainer.train_step, {}
+
+    def note(self: MixitTrainer, data: Any) -> None:
+        (rates[self.step],) = {
+            group["lr"] for each in self.optimizers for group in each.param_groups
+        }
+        train_step(self, data)
+        write_json(folder / "rates", rates)
+
+    with mock.patch.object(MixitTrainer, "train_step", note):
         yield

@@ -114,7 +114,7 @@ def test_a_bad_step_ends_the_run_though_it_is_not_logged(runs: dict[int, Path]) 
 
 
 def test_the_checkpoint_that_is_named_is_from_before_the_divergence(runs: dict[int, Path]) -> None:
-    """Those of step 8 to 13 are there, complete and finite, and worth nothing."""
+    """Of the weights after step 8, the loss of step 9 is the first. Those of step 8 to 13 are there, complete and finite, and worth nothing."""
     folder = runs[2] / "diverging" / "checkpoint"
     assert {f"step-{step}" for step in range(7, 14)} <= {path.name for path in folder.iterdir()}
     failure = failures(runs[2], "diverging")
@@ -125,17 +125,17 @@ def test_the_checkpoint_that_is_named_is_from_before_the_divergence(runs: dict[i
 
 
 def test_the_command_resumes_there_with_a_lower_rate(runs: dict[int, Path]) -> None:
-    """At the same place in the data and the schedule, and from the first step on."""
-    expected = read_metrics(runs[2] / "lacking" / "metrics.jsonl")
-    diverged = json.loads((runs[2] / "diverging" / "config.json").read_text())
-    again = json.loads((runs[2] / "again" / "config.json").read_text())
-    rates = [c["optimizer"]["param_groups"][0]["optimizer_kwargs"]["lr"] for c in (diverged, again)]
-    assert rates[1] == rates[0] / 2
+    """At the same place in the data and the schedule, from the first step on: the optimizer that
+    is loaded has the rate of the run before."""
+    expected = read_metrics(runs[2] / "diverging" / "metrics.jsonl")
     lines = read_metrics(runs[2] / "again" / "metrics.jsonl")
-    assert [line["step"] for line in lines] == [9]  # the last one is logged
-    # Step 8 is that of the run before, and not of one that lacks a batch.
-    assert lines[0]["tokens"] == expected[8]["tokens"]
-    assert saved(runs[2] / "again", 9)["dataloader.consumed"] == 9 * 8
+    assert [line["step"] for line in lines] == [8, 9]
+    assert [line["step"] for line in expected][:8] == [*range(1, 9)]
+    assert abs(lines[0]["loss"] - expected[7]["loss"]) < 1e-6
+    assert lines[0]["tokens"] == expected[7]["tokens"]
+    rates = json.loads((runs[2] / "again" / "rates").read_text())
+    assert rates == {str(line["step"]): line["lr"] for line in lines}
+    assert lines[0]["lr"] == expected[7]["lr"] / 2
 
 
 def curve(*losses: float) -> dict[int, float]:
@@ -203,7 +203,7 @@ def test_settings_that_mean_nothing_are_refused(settings: dict) -> None:
 
 def test_the_host_never_waits_for_the_step_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that is done with a step when the next has been queued, and writes only then."""
-    events: list["Event"] = []
+    events: list[Event] = []
 
     class Event:
         waited = False
