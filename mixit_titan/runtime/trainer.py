@@ -26,6 +26,8 @@ from mixit_titan.runtime.bad_steps import BadStep, BadSteps, Training
 from mixit_titan.runtime.checkpoint import said_by_first_rank
 from mixit_titan.runtime.copies import start_copies
 from mixit_titan.runtime.divergence import Diverged, explain
+from mixit_titan.runtime.goodput import goodput
+from mixit_titan.runtime.ledger import end_ledger, open_ledger
 from mixit_titan.runtime.run_state import StateFile, Word
 from mixit_titan.runtime.stop import Agreement, StopAgreed, expect_to_save, listen
 from mixit_titan.runtime.watch import WatchConfig, begin, start_watch
@@ -80,6 +82,8 @@ class MixitTrainer(Trainer):
 
     def train(self) -> None:
         start_watch(self.config.watch, self.config.dump_folder)  # by torchtitan's own entry point
+        if self.lock is not None:
+            open_ledger(Path(self.config.dump_folder))
         try:
             self._train_or_stop()
         except (Exception, CheckpointException) as error:
@@ -101,6 +105,9 @@ class MixitTrainer(Trainer):
             self._say("stopped", said)
         else:
             self._say("finished", self._what_is_skipped())
+        end_ledger()
+        if self.lock is not None:
+            logger.info(f"Goodput: {goodput(Path(self.config.dump_folder))}")
 
     def _what_is_saved(self) -> str:
         checkpoint = self.config.checkpoint

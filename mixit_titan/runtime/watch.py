@@ -35,6 +35,7 @@ from mixit_titan.runtime.heartbeat import (
     section_name,
     write_in_place,
 )
+from mixit_titan.runtime.ledger import note, start_ledger
 from mixit_titan.runtime.run_state import StateFile
 
 FLOOR, FACTOR = 25.0, 10.0
@@ -88,6 +89,8 @@ def start_watch(config: WatchConfig, folder: str) -> None:
     if _watcher is not None:
         return
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if rank == 0:
+        start_ledger()
     for name in ("logs", "heartbeat"):
         (Path(folder) / name).mkdir(parents=True, exist_ok=True)
     faulthandler.register(_STACKS, _log(folder, rank).open("a"), all_threads=True)
@@ -106,8 +109,9 @@ def start_watch(config: WatchConfig, folder: str) -> None:
 
 
 def begin(section: Section, step: int) -> None:
-    """Tell the watcher, if there is one. Costs one system call."""
+    """Tell the watcher, if there is one, and the ledger. Costs one system call."""
     global _watcher
+    note(section, step)
     if _watcher is None:
         return
     try:

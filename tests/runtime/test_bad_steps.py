@@ -114,7 +114,8 @@ def test_a_bad_step_ends_the_run_though_it_is_not_logged(runs: dict[int, Path]) 
 
 
 def test_the_checkpoint_that_is_named_is_from_before_the_divergence(runs: dict[int, Path]) -> None:
-    """Of the weights after step 8, the loss of step 9 is the first. Those of step 8 to 13 are there, complete and finite, and worth nothing."""
+    """That of step 8 is the first whose weights are too large, which the loss of step 9 shows. It
+    and those up to step 13 are there, complete and finite."""
     folder = runs[2] / "diverging" / "checkpoint"
     assert {f"step-{step}" for step in range(7, 14)} <= {path.name for path in folder.iterdir()}
     failure = failures(runs[2], "diverging")
@@ -203,7 +204,7 @@ def test_settings_that_mean_nothing_are_refused(settings: dict) -> None:
 
 def test_the_host_never_waits_for_the_step_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that is done with a step when the next has been queued, and writes only then."""
-    events: list[Event] = []
+    events = []
 
     class Event:
         waited = False
