@@ -153,7 +153,7 @@ def growing(*, from_step: int) -> Iterator[None]:
         if self.step >= from_step:
             with torch.no_grad():
                 for weight in self.model_parts[0].parameters():
-                    weight.mul_(2)
+                    weight.mul_(10)
 
     with mock.patch.object(MixitTrainer, "train_step", grow):
         yield
