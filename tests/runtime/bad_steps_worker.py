@@ -161,7 +161,7 @@ def growing(*, from_step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def noted_rates(folder: Path) -> Iterator[None]:
-    """`rates` in the run's folder: those that the optimizer itself begins its steps with."""
+    """`rates_RANK` in the run's folder: those that the optimizer itself begins its steps with."""
     train_step, rates = MixitTrainer.train_step, {}
 
     def note(self: MixitTrainer, data: Any) -> None:
@@ -169,7 +169,7 @@ def noted_rates(folder: Path) -> Iterator[None]:
             group["lr"] for each in self.optimizers for group in each.param_groups
         }
         train_step(self, data)
-        write_json(folder / "rates", rates)
+        write_json(folder / f"rates_{dist.get_rank()}", rates)
 
     with mock.patch.object(MixitTrainer, "train_step", note):
         yield

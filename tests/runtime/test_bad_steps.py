@@ -134,8 +134,9 @@ def test_the_command_resumes_there_with_a_lower_rate(runs: dict[int, Path]) -> N
     assert [line["step"] for line in expected][:8] == [*range(1, 9)]
     assert abs(lines[0]["loss"] - expected[7]["loss"]) < 1e-6
     assert lines[0]["tokens"] == expected[7]["tokens"]
-    rates = json.loads((runs[2] / "again" / "rates").read_text())
-    assert rates == {str(line["step"]): line["lr"] for line in lines}
+    for rank in range(2):
+        rates = json.loads((runs[2] / "again" / f"rates_{rank}").read_text())
+        assert rates == {str(line["step"]): line["lr"] for line in lines}
     assert lines[0]["lr"] == expected[7]["lr"] / 2
 
 
