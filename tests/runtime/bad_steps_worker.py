@@ -28,7 +28,7 @@ from .worker import without_naps
 BATCH = 8
 SKIP = ["--training.on_bad_step", "skip"]
 LACKED = (6, 15)
-RUNS = {1: 3, 2: 10}
+RUNS = {1: 5, 2: 10}
 """By the number of ranks."""
 
 
@@ -74,10 +74,14 @@ def _main(ports: Iterator[int], root: Path, ranks: int) -> None:
         run(ports, root / "skipped", *SKIP)
     with poisoned({6: "norm spike", 15: "loss spike"}), mock.patch.object(bad_steps, "LEAST", 5):
         run(ports, root / "spiked", *SKIP, "--training.spike", "6")
+    first = ["--training.steps", "10", "--lr_scheduler.total_steps", str(STEPS)]
     if ranks == 1:
+        with lacking(LACKED):
+            with of_an_earlier_version():
+                run(ports, root / "older", *first)
+            run(ports, root / "older")
         return
     with poisoned({6: "loss", 15: "gradient"}):
-        first = ["--training.steps", "10", "--lr_scheduler.total_steps", str(STEPS)]
         run(ports, root / "resumed", *SKIP, *first)
         run(ports, root / "resumed", *SKIP)
     with poisoned(dict.fromkeys(range(6, 20), "loss")):
@@ -91,7 +95,8 @@ def _main(ports: Iterator[int], root: Path, ranks: int) -> None:
         failure = run(ports, root / "diverging", "--checkpoint.interval", "1")
     again = root / "again"
     with noted_rates(again):
-        run(ports, again, *failure.overrides, "--dump_folder", str(again), "--training.steps", "9")
+        short = ["--training.steps", "9", "--lr_scheduler.total_steps", str(STEPS)]
+        run(ports, again, *failure.overrides, "--dump_folder", str(again), *short)
 
 
 def run(ports: Iterator[int], folder: Path, *overrides: str) -> Diverged | None:
@@ -172,4 +177,16 @@ def noted_rates(folder: Path) -> Iterator[None]:
         write_json(folder / f"rates_{dist.get_rank()}", rates)
 
     with mock.patch.object(MixitTrainer, "train_step", note):
+        yield
+
+
+@contextlib.contextmanager
+def of_an_earlier_version() -> Iterator[None]:
+    """Its checkpoints say nothing of bad steps."""
+    state_dict = MixitTrainer.state_dict
+
+    def without(self: MixitTrainer) -> dict[str, Any]:
+        return {key: value for key, value in state_dict(self).items() if key != "bad_steps"}
+
+    with mock.patch.object(MixitTrainer, "state_dict", without):
         yield
