@@ -160,17 +160,17 @@ class MixitTrainer(Trainer):
         goes_on = super().should_continue_training()
         self._say("running", self._what_is_skipped())
         if goes_on:
-            begin("step" if self._is_warm else "first step", self.step + 1)
+            self._begin_step(self.step + 1)
             self.bad_steps.check()
         else:
             begin("end", self.step)
         return goes_on
 
-    @property
-    def _is_warm(self) -> bool:
-        """All is compiled and captured, and the watch has seen how long a step takes. The host runs
-        ahead of a GPU up to the next step that is logged: its quick ones teach nothing."""
-        return self.steps_here > (2 * self.config.metrics.log_freq + 3 if has_gpu() else 3)
+    def _begin_step(self, step: int) -> None:
+        """First ones are those until all is compiled and captured, and the watch has seen how long
+        a step takes. Those that the host queues ahead of a GPU are quick and teach nothing."""
+        first = 2 * self.config.metrics.log_freq + 3 if has_gpu() else 3
+        begin("step" if self.steps_here > first else "first step", step)
 
     def train_step(self, data_iterator: Any) -> None:
         """With the first batch that is not to be skipped."""
@@ -184,6 +184,7 @@ class MixitTrainer(Trainer):
             except BadStep:
                 self.ntokens_seen = tokens
                 self.metrics_processor.skipped_batches = self.bad_steps.skipped
+                self._begin_step(self.step)
             except RuntimeError as error:
                 if "Loss is not finite" not in str(error):
                     raise
