@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -41,7 +42,24 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2) + "\n")
+    write_text(path, json_text(value, indent=2) + "\n")
+
+
+def json_text(value: Any, **style: Any) -> str:
+    """JSON as the standard has it: a number that is not finite is null, where Python would write
+    NaN, which other programs refuse to read. All that this project writes goes through here."""
+    try:
+        return json.dumps(value, allow_nan=False, **style)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, **style)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -4,7 +4,6 @@ A model by its flavor is answered without torch. A run (--config) needs it, to r
 """
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,6 +12,7 @@ import tyro
 
 from mixit_titan.config.toml import check_options
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import json_text
 from mixit_titan.model.accounting import report
 from mixit_titan.model.hardware import GIB, GPUS, GPUS_PER_NODE
 from mixit_titan.model.shapes import FLAVORS, find_flavor
@@ -65,7 +65,7 @@ def params_command(arguments: list[str]) -> None:
 
         found = shipped_estimates(ranks=args.ranks or GPUS_PER_NODE, gpu=args.gpu)
         rows = [estimate.as_json() | {"config": name} for name, estimate in found]
-        print(json.dumps(rows) if args.json else shipped_markdown(found))
+        print(json_text(rows) if args.json else shipped_markdown(found))
     elif args.config is not None:
         _run(args, overrides)
     else:
@@ -102,7 +102,7 @@ def _model(args: ParamsArguments) -> None:
     ranks = args.ranks or 1
     counts = report(shape, variant, form, seq_len=shape.seq_len, ranks=ranks, dtype=args.dtype)
     counts = {"flavor": args.flavor, **counts}
-    print(json.dumps(counts) if args.json else _model_text(counts))
+    print(json_text(counts) if args.json else _model_text(counts))
 
 
 def _run(args: ParamsArguments, overrides: list[str]) -> None:
@@ -119,7 +119,7 @@ def _run(args: ParamsArguments, overrides: list[str]) -> None:
     plan = plan_run(args.config, overrides, world_size=ranks, on_gpus=True, gpu=gpu)
     found = estimate(plan, ranks=ranks, gpu=args.gpu)
     if args.json:
-        print(json.dumps({"config": args.config, **found.as_json()}))
+        print(json_text({"config": args.config, **found.as_json()}))
     else:
         steps = plan.sections.training.steps
         print(f"{Path(args.config).name}: {_run_text(found, steps)}")

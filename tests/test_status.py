@@ -73,6 +73,16 @@ def test_a_run_that_hung_says_how(tmp_path: Path) -> None:
     assert found.state == "hung" and found.said.startswith("the run stands still")
 
 
+def test_a_run_that_has_kept_its_times_shows_its_goodput(tmp_path: Path) -> None:
+    times = {"began": 1000.0, "until": 1100.0, "first": 0, "step": 9, "ended": True}
+    times |= {"start": 10.0, "compile": 5.0, "train": 83.0, "validate": 1.0, "save": 1.0}
+    (tmp_path / "state").write_text("finished 9 2 batches skipped\n")
+    assert run_status(tmp_path, True).goodput == "-"
+    (tmp_path / "times.jsonl").write_text(json.dumps(times) + "\n")
+    found = run_status(tmp_path, True)
+    assert found.goodput == "83%" and found.said == "2 batches skipped"
+
+
 def test_it_never_dies_of_what_it_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
@@ -99,7 +109,7 @@ def test_it_never_dies_of_what_it_finds(
     assert not errors and "\x1b" not in shown and "\x07" not in shown
     assert "runs/evil: [bold]no[/bold] [/] \\x1b]0;title\\x07\\x1b[2J\n" in shown
     rows = {row.split()[0]: row.split()[1:] for row in shown.splitlines() if row[:5] == "runs/"}
-    assert rows["runs/task"] == ["-", "5", "0.5000", "-", "0", "-"]
-    assert rows["runs/cut"] == ["-", "5", "0.2500", "-", "0", "-"]
-    assert rows["runs/words"] == ["-", "5", "-", "-", "0", "-"]
+    assert rows["runs/task"] == ["-", "5", "0.5000", "-", "0", "-", "-"]
+    assert rows["runs/cut"] == ["-", "5", "0.2500", "-", "0", "-", "-"]
+    assert rows["runs/words"] == ["-", "5", "-", "-", "0", "-", "-"]
     assert rows["runs/deep"][0] == "?" and rows["runs/list"][0] == "-"

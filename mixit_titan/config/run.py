@@ -1,9 +1,12 @@
 """A plan and its data -> a torchtitan Trainer.Config, and the ranks that train by it."""
 
+import contextlib
 import dataclasses
+import os
 import shlex
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from torchtitan.components.loss import BaseLoss, ChunkedLossWrapper, CrossEntropyLoss
@@ -18,13 +21,14 @@ from mixit_titan.data.loader import RowLoader
 from mixit_titan.data.prepared import prepared_data
 from mixit_titan.data.synthetic import SYNTHETIC
 from mixit_titan.data.tokenizers import tokenizer_config
-from mixit_titan.errors import ConfigError, Problems
+from mixit_titan.errors import ConfigError, Problems, RunFailed
 from mixit_titan.jobs.lock import locked
 from mixit_titan.model.build import model_spec
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.parallelize import recomputation
 from mixit_titan.model.quantize import check_float8, quantize
 from mixit_titan.runtime.checkpoint import latest_step
+from mixit_titan.runtime.divergence import Diverged
 from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
 from mixit_titan.runtime.optimizer import MUON, check_muon, optimizer_config
 from mixit_titan.runtime.run_state import read_state
@@ -93,23 +97,42 @@ def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None
     run = load_run(path, overrides, world_size=ranks)
     check_folder(run)
     if world_size is not None:
-        train(run)  # whoever has started the ranks says how to resume
+        with _command_said([path, *overrides], _same_ranks(world_size)):
+            train(run)  # whoever has started the ranks says how to resume
         return
     if latest_step(run) == run.training.steps:
         print(f"The run in {run.dump_folder} is finished: raise --training.steps to continue")
         return
     with locked(Path(run.dump_folder), "--dump_folder"):
         pass  # the first rank holds it: here it is only that it can, before all are started
-    code = launch(ranks, ["train", path, *overrides], lambda: train(run))
+    own = [] if nproc is None else ["--nproc", str(nproc)]
+    with _command_said([path, *overrides], own):
+        code = launch(ranks, ["train", path, *overrides], lambda: train(run))
     state = read_state(Path(run.dump_folder))
     if state is not None and state.word == "stopped" and code == 0:
-        own = [] if nproc is None else ["--nproc", str(nproc)]
         command = shlex.join(["mixit-titan", "train", path, *own, *overrides])
         print(f"Stopped after step {state.step}: {state.said}. Resume it with", file=sys.stderr)
         print(f"  {command}", file=sys.stderr)
         code = 128 + (signal.SIGINT if was_interrupted() else signal.SIGTERM)
     if code:
         sys.exit(code)
+
+
+@contextlib.contextmanager
+def _command_said(words: list[str], own: list[str]) -> Iterator[None]:
+    """With the sentence that a diverged run ends in, the command that resumes it."""
+    try:
+        yield
+    except Diverged as failure:
+        path, *overrides = words
+        command = ["mixit-titan", "train", path, *own, *overrides, *failure.overrides]
+        raise RunFailed(f"{failure}:\n  {shlex.join(command)}") from failure
+
+
+def _same_ranks(world_size: int) -> list[str]:
+    """For the command, where all ranks are on this machine."""
+    here = os.environ.get("LOCAL_WORLD_SIZE") == str(world_size)
+    return ["--nproc", str(world_size)] if here and world_size > 1 else []
 
 
 def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:

@@ -15,7 +15,6 @@ from torchtitan.config.configs import (
     CompileConfig,
     DebugConfig,
     ParallelismConfig,
-    TrainingConfig,
 )
 from torchtitan.tools.profiler import Profiler
 
@@ -27,6 +26,7 @@ from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.llama import Float8Recipe
 from mixit_titan.model.parallelize import Recomputation
 from mixit_titan.model.storage import Storage
+from mixit_titan.runtime.bad_steps import Training
 from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer
 from mixit_titan.runtime.metrics import Metrics
 from mixit_titan.runtime.validation import HeldOutValidator
@@ -133,7 +133,7 @@ class Sections:
 
     model: ModelSection
     data: DataSection
-    training: TrainingConfig
+    training: Training
     optimizer: OptimizerSection
     lr_scheduler: LRSchedulersContainer.Config
     loss: LossSection

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from mixit_titan.data.readers import KINDS
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import json_text
 
 _HUB_SECONDS = 10  # that the hub may take to answer
 
@@ -31,13 +31,13 @@ class LocalFiles:
     def describe(self) -> dict[str, Any]:
         """The same for two corpora whose files have the same names and sizes."""
         sizes = [(name, self.path(name).stat().st_size) for name in self.names]
-        digest = hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(json_text(sizes).encode()).hexdigest()[:16]
         return {"files": len(sizes), "file_bytes": self.bytes, "files_digest": digest}
 
     def state(self) -> str:
         """Changes when a file is written to."""
         times = [self.path(name).stat().st_mtime_ns for name in self.names]
-        return hashlib.sha256(json.dumps([self.describe(), times]).encode()).hexdigest()[:16]
+        return hashlib.sha256(json_text([self.describe(), times]).encode()).hexdigest()[:16]
 
 
 # Taken for text, they would be tokenised with their quotes and braces, or not be UTF-8.

@@ -1,7 +1,6 @@
 """The token shards behind `data.path`: the folder itself, or a text's, prepared and kept."""
 
 import hashlib
-import json
 from pathlib import Path
 
 from torchtitan.tools.logging import logger
@@ -14,7 +13,7 @@ from mixit_titan.data.synthetic import SYNTHETIC, synthetic_folder
 from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
 from mixit_titan.data.verification import check_tokenizer, verify
 from mixit_titan.errors import ConfigError
-from mixit_titan.files import cache_folder
+from mixit_titan.files import cache_folder, json_text
 
 _LITTLE = 2**25  # bytes that are tokenised before processes are worth their start
 
@@ -56,7 +55,7 @@ def prepared_folder(path: str, tokenizer: str) -> Path:
     assert isinstance(corpus.files, LocalFiles)
     place = str(corpus.files.root)
     key = [place, corpus.settings(), corpus.files.state(), fingerprint(build_tokenizer(tokenizer))]
-    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json_text(key).encode()).hexdigest()[:16]
     folder = cache_folder() / f"{corpus.name}-{digest}"
     if not is_prepared(folder):
         logger.info(f"Tokenising {path} into {folder}, once")

@@ -20,7 +20,7 @@ from torchtitan.tools.logging import logger
 from mixit_titan.data.shards import AGAIN, END_DTYPE, Manifest, Shard, read_manifest
 from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
 from mixit_titan.errors import ConfigError
-from mixit_titan.files import write_text
+from mixit_titan.files import json_text, write_text
 
 _MEMORY = ".verified.json"
 _LOCK = ".verified.lock"
@@ -95,7 +95,7 @@ def _compute(folder: Path, expected: dict[Path, str], *, remember: bool) -> None
                 )
     try:
         if remember:
-            write_text(folder / _MEMORY, json.dumps(state))
+            write_text(folder / _MEMORY, json_text(state))
     except OSError:  # a full disk
         remember = False
     if not remember:

@@ -1,7 +1,6 @@
 """`mixit-titan doctor`: every check, a line each, or as JSON."""
 
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from mixit_titan.doctor.graphics import Graphics, graphics, read_graphics
 from mixit_titan.doctor.machine import machine, read_machine
 from mixit_titan.doctor.software import software
 from mixit_titan.doctor.surroundings import check_environment, check_hub, check_slurm, read_slurm
+from mixit_titan.files import json_text
 from mixit_titan.gpus import Gpus
 
 
@@ -36,7 +36,7 @@ def run_doctor(args: DoctorArguments) -> None:
     wrong = any(check.state == "wrong" for check in checks)
     if args.json:
         found = [dataclasses.asdict(check) for check in checks]
-        print(json.dumps({"checks": found, "ok": not wrong}, indent=2))
+        print(json_text({"checks": found, "ok": not wrong}, indent=2))
     else:
         print("\n".join(report(checks)))
     if wrong:

@@ -1,6 +1,5 @@
 """`mixit-titan export`: from a run's folder to one that other programs load."""
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from safetensors.torch import save_file
 from mixit_titan.errors import ConfigError
 from mixit_titan.export.mixit_folder import mixit_config, write_code
 from mixit_titan.export.tokenizer_files import write_tokenizer
-from mixit_titan.files import new_folder
+from mixit_titan.files import json_text, new_folder
 from mixit_titan.model.hugging_face import HuggingFaceAdapter, hf_config
 from mixit_titan.runtime.trained import Trained, load_trained
 
@@ -57,7 +56,7 @@ def write_export(trained: Trained, folder: Path) -> None:
         write_code(folder)
     config["dtype"] = "float32"
     write_tokenizer(trained, folder)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (folder / "config.json").write_text(json_text(config, indent=2) + "\n")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     # safetensors makes a file for its owner alone.
     shutil.copymode(folder / "config.json", folder / "model.safetensors")

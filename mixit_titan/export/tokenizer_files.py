@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from torchtitan.components.tokenizer import HuggingFaceTokenizer
 
 from mixit_titan.data.rank_tokenizer import RankTokenizer
+from mixit_titan.files import json_text
 from mixit_titan.runtime.trained import Trained
 
 _BYTES_END = "<|endoftext|>"
@@ -34,7 +35,7 @@ def write_tokenizer(trained: Trained, folder: Path) -> None:
         settings = {"eos_token": _BYTES_END}
     # Else transformers would build the tokenizer of the original Llama around the vocabulary.
     settings = {"tokenizer_class": "PreTrainedTokenizerFast"} | settings
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    (folder / "tokenizer_config.json").write_text(json_text(settings, indent=2) + "\n")
 
 
 def from_bytes(end: int) -> Tokenizer:

@@ -1,7 +1,6 @@
 """A worker: what this machine computes on. It prints one line of JSON."""
 
 import hashlib
-import json
 from typing import Any
 
 import torch
@@ -9,6 +8,7 @@ from torchtitan.tools import utils
 
 from mixit_titan.device import check_device, has_gpu
 from mixit_titan.errors import one_sentence
+from mixit_titan.files import json_text
 from mixit_titan.versions import code_version, environment
 
 
@@ -33,4 +33,4 @@ def facts() -> dict[str, Any]:
 if __name__ == "__main__":
     with one_sentence():
         check_device()
-        print(json.dumps(facts()))
+        print(json_text(facts()))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mixit_titan.errors import MAKE_ROOM, ConfigError, RunFailed, disk_is_full
-from mixit_titan.files import make_folder, writing
+from mixit_titan.files import json_text, make_folder, writing
 
 _BEAT = 5.0
 """Seconds between two numbers."""
@@ -89,7 +89,7 @@ class FolderLock:
             os.close(file)  # its owner has just released it
 
     def _say(self, beat: int) -> None:
-        line = json.dumps(_ourselves() | {"beat": beat}).encode()[: _BYTES - 1]
+        line = json_text(_ourselves() | {"beat": beat}).encode()[: _BYTES - 1]
         with self._guard:
             if self._file != -1:
                 os.pwrite(self._file, line.ljust(_BYTES - 1) + b"\n", 0)

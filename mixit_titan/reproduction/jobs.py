@@ -17,6 +17,7 @@ from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
 from mixit_titan.bench.arguments import BenchArguments
 from mixit_titan.bench.command import run_bench
 from mixit_titan.config.job import training_job
+from mixit_titan.files import json_text
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.reproduction.paper import TABLE_8
 from mixit_titan.tasks.job import task_job
@@ -149,7 +150,7 @@ def training_words(job: Job, plan: Plan) -> list[str] | None:
 
 
 def _digest(words: Sequence[str]) -> str:
-    return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:12]
+    return hashlib.sha256(json_text(words).encode()).hexdigest()[:12]
 
 
 def read_json(path: Path) -> Result | None:

@@ -27,7 +27,7 @@ from torchtitan.tools.utils import GarbageCollection
 from torchtitan.trainer import Trainer
 
 from mixit_titan.data.loader import RowLoader
-from mixit_titan.errors import ConfigError, RunFailed
+from mixit_titan.errors import ConfigError
 from mixit_titan.files import write_json
 from mixit_titan.model.hugging_face import hf_config
 from mixit_titan.model.identity import identity
@@ -44,6 +44,7 @@ from mixit_titan.runtime.checkpoint_files import (
 )
 from mixit_titan.runtime.checkpoint_identity import KEY, check_identity, encode_identity
 from mixit_titan.runtime.checkpoint_writer import CheckpointWriter
+from mixit_titan.runtime.divergence import Diverged
 from mixit_titan.runtime.optimizer import kind
 from mixit_titan.runtime.tensor_reader import OLDER, DamagedCheckpoint, has_checksums, load_state
 from mixit_titan.runtime.watch import begin
@@ -156,13 +157,13 @@ class IdentifiedCheckpointer(CheckpointManager):
         if step != -1:
             return super()._load(step)
         while True:
-            newest = _said_by_first_rank(self._choose)
+            newest = said_by_first_rank(self._choose)
             try:
                 return super()._load(newest)
             except DamagedCheckpoint as damage:
                 if newest == -1:  # that of checkpoint.initial_load_path
                     raise
-                _said_by_first_rank(partial(self._set_aside, newest, damage))
+                said_by_first_rank(partial(self._set_aside, newest, damage))
 
     def _choose(self) -> int:
         folder = Path(self.folder)
@@ -183,7 +184,7 @@ class IdentifiedCheckpointer(CheckpointManager):
         if from_hf:
             super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
         else:
-            _said_by_first_rank(partial(self._check, state_dict, checkpoint_id))
+            said_by_first_rank(partial(self._check, state_dict, checkpoint_id))
             load_state(checkpoint_id, state_dict)
             self.states[MODEL].load_state_dict(state_dict)
         self._on_disk = checkpoint_id
@@ -209,10 +210,7 @@ class IdentifiedCheckpointer(CheckpointManager):
         broken = torch.stack([~torch.isfinite(shard).all() for shard in shards]).any().int()
         dist.all_reduce(broken, dist.ReduceOp.MAX)
         if broken:
-            raise RunFailed(
-                f"the weights of {Path(checkpoint_id).name} are not finite and were not saved: the "
-                "checkpoints before it are good. Lower the learning rate, and start again"
-            )
+            raise Diverged(f"the weights of {Path(checkpoint_id).name} are not finite")
 
     def discard_unfinished(self) -> None:
         """Give back the room of a save that failed."""
@@ -231,7 +229,7 @@ def latest_step(run: Trainer.Config) -> int | None:
     return max((step for step in found if step is not None), default=None)
 
 
-def _said_by_first_rank(say: Callable[[], T]) -> T:
+def said_by_first_rank(say: Callable[[], T]) -> T:
     """What it returns or raises there, on all ranks."""
     said: list[Any] = [None, None]
     if dist.get_rank() == 0:

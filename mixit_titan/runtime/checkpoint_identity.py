@@ -9,6 +9,7 @@ from torchtitan.tools.logging import logger
 
 from mixit_titan.data.loader import COUNTED_BY
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import json_text
 from mixit_titan.model.identity import differences
 from mixit_titan.runtime.optimizer import ADAM
 from mixit_titan.runtime.tensor_reader import (
@@ -24,7 +25,7 @@ _LONGEST = 1 << 20
 
 def encode_identity(described: dict[str, Any]) -> torch.Tensor:
     """JSON in a tensor of bytes: nothing to unpickle."""
-    return torch.tensor(list(json.dumps(described).encode()), dtype=torch.uint8)
+    return torch.tensor(list(json_text(described).encode()), dtype=torch.uint8)
 
 
 def read_identity(checkpoint: Path | str) -> dict[str, Any] | None:

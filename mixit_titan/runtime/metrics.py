@@ -20,7 +20,7 @@ from torchtitan.components.metrics import (
 from torchtitan.distributed import ParallelDims
 from torchtitan.tools.logging import logger
 
-from mixit_titan.files import write_text
+from mixit_titan.files import json_text, write_text
 
 
 class JsonLinesLogger(BaseLogger):
@@ -39,7 +39,7 @@ class JsonLinesLogger(BaseLogger):
         line = self._validation(metrics) if validation else self._training(metrics)
         seconds = self.seconds_before + time.perf_counter() - self.start
         with self.path.open("a") as file:
-            file.write(json.dumps({"step": step, **line, "seconds": round(seconds, 3)}) + "\n")
+            file.write(json_text({"step": step, **line, "seconds": round(seconds, 3)}) + "\n")
 
     def _training(self, metrics: dict[str, Any]) -> dict[str, Any]:
         line = {
@@ -53,6 +53,8 @@ class JsonLinesLogger(BaseLogger):
         }
         if "mfu(%)" in metrics:
             line["mfu_percent"] = metrics["mfu(%)"]
+        if "skipped_batches" in metrics:
+            line["skipped_batches"] = metrics["skipped_batches"]
         return line
 
     def _validation(self, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +73,7 @@ class JsonLinesLogger(BaseLogger):
         ]
         if kept:
             self.seconds_before = kept[-1]["seconds"]
-        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        write_text(self.path, "".join(json_text(line) + "\n" for line in kept))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -102,6 +104,12 @@ class Metrics(MetricsProcessor):
             # With this flag torchtitan 0.3.0 leaves MFU out ("N/A"), which is what we want where
             # the device's peak is unknown. It has no other use there.
             self.has_quantization = True
+        self.skipped_batches = 0  # in all: set by the trainer
+
+    def log(self, *args: Any, extra_metrics: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if self.skipped_batches:
+            extra_metrics = (extra_metrics or {}) | {"skipped_batches": self.skipped_batches}
+        super().log(*args, extra_metrics=extra_metrics, **kwargs)
 
     def should_log(self, step: int) -> bool:
         return step == self.config.last_step or super().should_log(step)

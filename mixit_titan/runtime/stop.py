@@ -113,10 +113,17 @@ class Agreement:
         # Notes are on the host: comparing them there does not wait for the GPU.
         self.group = dist.new_group(backend="gloo") if dist.get_world_size() > 1 else None
 
-    def check(self) -> None:
-        """Raise StopAgreed on all ranks if any was asked to stop. All must call it together."""
-        asked = torch.tensor(int(_asked.is_set()))
+    def sums(self, *values: float) -> list[float]:
+        """Over all ranks, the same on each of them. All must call it together."""
+        total = torch.tensor(values, dtype=torch.float64)
         if self.group is not None:
-            dist.all_reduce(asked, dist.ReduceOp.MAX, group=self.group)
+            dist.all_reduce(total, group=self.group)
+        return total.tolist()
+
+    def check(self, *values: float) -> list[float]:
+        """Raise StopAgreed on all ranks if any was asked to stop; else the `sums` of the values,
+        which the ranks exchange with the question. All must call it together."""
+        asked, *sums = self.sums(float(_asked.is_set()), *values)
         if asked:
             raise StopAgreed
+        return sums

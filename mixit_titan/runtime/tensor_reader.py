@@ -23,7 +23,11 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import metadata
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    STATE_DICT_TYPE,
+    Metadata,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 
 from mixit_titan.errors import ConfigError
@@ -33,6 +37,8 @@ METADATA = ".metadata"
 CHECKSUMS = "checksums.json"
 OLDER = "{} has no checksum of its metadata: it is older than those"
 
+_NEWER = {"train_state.bad_steps"}
+"""What a trainer asks for, and the checkpoints of earlier versions do not have."""
 _OTHERS = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
     ("torch.serialization", "_get_layout"),
@@ -156,7 +162,18 @@ class TensorReader(dcp.FileSystemReader):
 
 
 class PlainPlanner(dcp.DefaultLoadPlanner):
-    """DCP's planner, which would unpickle whatever a checkpoint declares as bytes."""
+    """DCP's planner, which would unpickle whatever a checkpoint declares as bytes. What older
+    checkpoints do not have stays as it is."""
+
+    def set_up_planner(
+        self,
+        state_dict: STATE_DICT_TYPE,
+        metadata: Metadata | None = None,
+        is_coordinator: bool = False,
+    ) -> None:
+        super().set_up_planner(state_dict, metadata, is_coordinator)
+        for name in _NEWER.difference(metadata.state_dict_metadata):
+            self.state_dict.pop(name, None)
 
     def create_local_plan(self) -> LoadPlan:
         plan = super().create_local_plan()

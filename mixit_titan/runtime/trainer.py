@@ -4,6 +4,7 @@ says where it is, and counts the tokens of all ranks."""
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,12 @@ from mixit_titan.errors import ConfigError, RunFailed, disk_is_full
 from mixit_titan.files import make_folder
 from mixit_titan.jobs.lock import FolderLock
 from mixit_titan.model.limits import check_limits
+from mixit_titan.runtime.bad_steps import BadStep, BadSteps, Training
+from mixit_titan.runtime.checkpoint import said_by_first_rank
 from mixit_titan.runtime.copies import start_copies
+from mixit_titan.runtime.divergence import Diverged, explain
+from mixit_titan.runtime.goodput import goodput
+from mixit_titan.runtime.ledger import end_ledger, open_ledger
 from mixit_titan.runtime.run_state import StateFile, Word
 from mixit_titan.runtime.stop import Agreement, StopAgreed, expect_to_save, listen
 from mixit_titan.runtime.watch import WatchConfig, begin, start_watch
@@ -30,6 +36,7 @@ from mixit_titan.runtime.watch import WatchConfig, begin, start_watch
 class MixitTrainer(Trainer):
     @dataclass(kw_only=True, slots=True)
     class Config(Trainer.Config):
+        training: Training = field(default_factory=Training)
         watch: WatchConfig = field(default_factory=WatchConfig)
 
         def __post_init__(self) -> None:
@@ -49,6 +56,9 @@ class MixitTrainer(Trainer):
             self._release()
             raise
         self.agreement = Agreement()
+        self.bad_steps = BadSteps(
+            config.training, self.agreement, self.device, self._counting_ranks
+        )
         if config.validator.enable:
             self.validator.agreement = self.agreement
         self.state_file = None
@@ -72,6 +82,8 @@ class MixitTrainer(Trainer):
 
     def train(self) -> None:
         start_watch(self.config.watch, self.config.dump_folder)  # by torchtitan's own entry point
+        if self.lock is not None:
+            open_ledger(Path(self.config.dump_folder))
         try:
             self._train_or_stop()
         except (Exception, CheckpointException) as error:
@@ -92,7 +104,10 @@ class MixitTrainer(Trainer):
             logger.info(f"Asked to stop: leaving after step {self.step}, {said}")
             self._say("stopped", said)
         else:
-            self._say("finished")
+            self._say("finished", self._what_is_skipped())
+        end_ledger()
+        if self.lock is not None:
+            logger.info(f"Goodput: {goodput(Path(self.config.dump_folder))}")
 
     def _what_is_saved(self) -> str:
         checkpoint = self.config.checkpoint
@@ -103,6 +118,8 @@ class MixitTrainer(Trainer):
 
     def _explain(self, error: BaseException) -> ConfigError | RunFailed | None:
         """The sentence for a failure that starting again would not mend."""
+        if isinstance(error, Diverged):
+            return said_by_first_rank(partial(self._diverged, str(error)))
         if isinstance(error, ConfigError | RunFailed):
             return error
         if not disk_is_full(error):
@@ -112,44 +129,75 @@ class MixitTrainer(Trainer):
             "before it are complete. Make room, and start the run again"
         )
 
+    def _diverged(self, what: str) -> Diverged:
+        config, folder = self.config, Path(self.config.dump_folder)
+        saved = folder / config.checkpoint.folder if config.checkpoint.enable else None
+        rate = config.optimizer.param_groups[0].optimizer_kwargs["lr"]
+        losses = self.bad_steps.curve.losses(folder)
+        return explain(what, losses, run=folder, checkpoints=saved, rate=rate)
+
     def batch_generator(self, data_iterable: Iterable[Batch]) -> Iterator[Batch]:
         """torchtitan calls this once, after it has loaded a checkpoint and before the first step:
         the moment to validate a model that has not been trained, and one that was saved before it
         was validated."""
+        self._take_the_rate_of_the_config()
         if self.config.validator.enable and self.validator.should_validate(self.step):
             self.validator.validate(self.model_parts, self.step)
         batches = super().batch_generator(data_iterable)
         return start_copies(batches, self.device) if has_gpu() else batches
 
+    def _take_the_rate_of_the_config(self) -> None:
+        """A loaded optimizer has the rate of its checkpoint for one more step, also where the run
+        resumes with a lower one."""
+        for scheduler in self.lr_schedulers:
+            rates = zip(scheduler.optimizer.param_groups, scheduler.get_last_lr(), strict=True)
+            for group, rate in rates:
+                group["lr"] = rate
+
     def should_continue_training(self) -> bool:
         """torchtitan asks once after loading, and after every step."""
         expect_to_save()
         goes_on = super().should_continue_training()
-        self._say("running")
+        self._say("running", self._what_is_skipped())
         if goes_on:
-            begin("step" if self._is_warm else "first step", self.step + 1)
-            self.agreement.check()
+            self._begin_step(self.step + 1)
+            self.bad_steps.check()
         else:
             begin("end", self.step)
         return goes_on
 
-    @property
-    def _is_warm(self) -> bool:
-        """All is compiled and captured, and the watch has seen how long a step takes. The host runs
-        ahead of a GPU up to the next step that is logged: its quick ones teach nothing."""
-        return self.steps_here > (2 * self.config.metrics.log_freq + 3 if has_gpu() else 3)
+    def _begin_step(self, step: int) -> None:
+        """First ones are those until all is compiled and captured, and the watch has seen how long
+        a step takes. Those that the host queues ahead of a GPU are quick and teach nothing."""
+        first = 2 * self.config.metrics.log_freq + 3 if has_gpu() else 3
+        begin("step" if self.steps_here > first else "first step", step)
 
     def train_step(self, data_iterator: Any) -> None:
+        """With the first batch that is not to be skipped."""
         self.steps_here += 1
-        try:
-            super().train_step(data_iterator)
-        except RuntimeError as error:
-            if "Loss is not finite" not in str(error):
-                raise
-            raise RunFailed(
-                f"the loss is not finite at step {self.step}: the checkpoints before it are good. "
-                "Lower the learning rate, and start again"
-            ) from error
+        tokens, has_loss = self.ntokens_seen, not self.parallel_dims.pp_enabled
+        while True:
+            try:
+                with self.bad_steps.looking(self.step, has_loss=has_loss or self.pp_has_last_stage):
+                    super().train_step(data_iterator)
+                return
+            except BadStep:
+                self.ntokens_seen = tokens
+                self.metrics_processor.skipped_batches = self.bad_steps.skipped
+                self._begin_step(self.step)
+            except RuntimeError as error:
+                if "Loss is not finite" not in str(error):
+                    raise
+                raise Diverged(f"the loss is not finite at step {self.step}") from error
+
+    def forward_backward_step(self, **microbatch: Any) -> torch.Tensor:
+        loss = super().forward_backward_step(**microbatch)
+        self.bad_steps.add_loss(loss)
+        return loss
+
+    def _what_is_skipped(self) -> str:
+        skipped = self.bad_steps.skipped
+        return f"{skipped} batch{'es' * (skipped > 1)} skipped" if skipped else ""
 
     def _say(self, word: Word, said: str = "") -> None:
         if self.state_file is not None:
@@ -172,10 +220,13 @@ class MixitTrainer(Trainer):
             "ntokens_seen": self.tokens_before + new,
             "rng": self._rng,
             "gpu_rng": self._gpu_rng,
+            "bad_steps": self.bad_steps.state,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
+        self.bad_steps.state.copy_(state_dict["bad_steps"])
+        self.metrics_processor.skipped_batches = self.bad_steps.skipped
         self.tokens_before = self.ntokens_seen
         mesh = self.parallel_dims.get_optional_mesh("loss")
         share, rest = divmod(self.tokens_before, self._counting_ranks)

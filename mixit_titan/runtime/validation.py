@@ -19,6 +19,7 @@ from torchtitan.tools.logging import logger
 from mixit_titan.data.loader import Batch
 from mixit_titan.data.token_bytes import token_bytes
 from mixit_titan.device import device_type
+from mixit_titan.runtime.divergence import Diverged
 from mixit_titan.runtime.stop import Agreement
 from mixit_titan.runtime.watch import begin
 
@@ -83,6 +84,8 @@ class HeldOutValidator(Validator):
                 model.reset_iter_state()
         nats, tokens, size = sums.tolist()
         loss = nats / tokens
+        if not math.isfinite(loss):
+            raise Diverged(f"the validation loss is not finite at step {step}")
         extra = {
             "validation_metrics/perplexity": math.exp(min(loss, 700)),
             "validation_metrics/bits_per_byte": nats / math.log(2) / size,

@@ -26,6 +26,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from mixit_titan.files import json_text
 from mixit_titan.runtime.heartbeat import (
     Section,
     describe,
@@ -34,6 +35,7 @@ from mixit_titan.runtime.heartbeat import (
     section_name,
     write_in_place,
 )
+from mixit_titan.runtime.ledger import note, start_ledger
 from mixit_titan.runtime.run_state import StateFile
 
 FLOOR, FACTOR = 25.0, 10.0
@@ -87,6 +89,8 @@ def start_watch(config: WatchConfig, folder: str) -> None:
     if _watcher is not None:
         return
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if rank == 0:
+        start_ledger()
     for name in ("logs", "heartbeat"):
         (Path(folder) / name).mkdir(parents=True, exist_ok=True)
     faulthandler.register(_STACKS, _log(folder, rank).open("a"), all_threads=True)
@@ -105,8 +109,9 @@ def start_watch(config: WatchConfig, folder: str) -> None:
 
 
 def begin(section: Section, step: int) -> None:
-    """Tell the watcher, if there is one. Costs one system call."""
+    """Tell the watcher, if there is one, and the ledger. Costs one system call."""
     global _watcher
+    note(section, step)
     if _watcher is None:
         return
     try:
@@ -233,7 +238,7 @@ class Watcher:
             "stopped": self.stopped,
             "heard": self.heard,
         }
-        write_in_place(heartbeat_file(Path(self.folder), self.rank), json.dumps(said))
+        write_in_place(heartbeat_file(Path(self.folder), self.rank), json_text(said))
 
     def _read_alarm(self) -> str:
         try:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.checkpoint_files import hugging_face_steps, newest_complete
+from mixit_titan.runtime.goodput import goodput
 from mixit_titan.runtime.heartbeat import heartbeat_file, read_heartbeats
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
@@ -24,7 +25,7 @@ _BEATS_MISSED, _SILENT = 12.0, 90.0  # seconds; a network's file system may show
 
 @dataclass
 class StatusArguments:
-    """Show where runs are: state, step, loss, tokens/s, restarts, last checkpoint.
+    """Show where runs are: state, step, loss, tokens/s, restarts, last checkpoint, goodput.
 
     Example: mixit-titan status runs/160m_fineweb_edu_mixit
     """
@@ -42,6 +43,8 @@ class Status:
     tokens_per_s: str
     restarts: str
     checkpoint: str
+    goodput: str
+    """The share of its time that was training."""
     said: str
 
 
@@ -52,7 +55,7 @@ def show_status(args: StatusArguments) -> None:
             raise ConfigError(f"{folder} is no folder of a run")
     answers = _slurm_answers()
     statuses = [run_status(folder, answers) for folder in folders]
-    header = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint")
+    header = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint", "goodput")
     rows = [[literal(cell) for cell in vars(s).values()][: len(header)] for s in statuses]
     table = screen_table(None, header, rows, left=len(header), box=None, pad_edge=False)
     # Not a terminal: no column is cut.
@@ -71,7 +74,7 @@ def run_status(folder: Path, slurm_answers: bool) -> Status:
         return _run_status(folder, slurm_answers)
     except Exception as error:  # whatever lies in a folder, the others are shown
         why = f"cannot be read: {type(error).__name__}: {error}"
-        return Status(str(folder), "?", "-", "-", "-", "-", "-", why)
+        return Status(str(folder), "?", "-", "-", "-", "-", "-", "-", why)
 
 
 def _run_status(folder: Path, slurm_answers: bool) -> Status:
@@ -83,6 +86,7 @@ def _run_status(folder: Path, slurm_answers: bool) -> Status:
     checkpoints = folder / "checkpoint"
     saved = [newest_complete(checkpoints), *hugging_face_steps(checkpoints)]
     newest = max((step for step in saved if step is not None), default=None)
+    spent = goodput(folder)
     return Status(
         folder=str(folder),
         state=state,
@@ -91,6 +95,7 @@ def _run_status(folder: Path, slurm_answers: bool) -> Status:
         tokens_per_s=_figure(last.get("tokens_per_s"), ",.0f"),  # a task's metrics have none
         restarts=str(len(restarts.read_bytes().splitlines())) if restarts.is_file() else "0",
         checkpoint="-" if newest is None else f"step-{newest}",
+        goodput=_figure(spent.share if spent else None, ".0%"),
         said=said,
     )
 
@@ -115,7 +120,7 @@ def _state(folder: Path, slurm_answers: bool) -> tuple[str, str]:
         if silent is not None:
             why = f"no sign of life for {silent:,.0f} s: start it again to resume"
             return "dead", why
-    return own.word, own.said if own.word in ("failed", "hung") else ""
+    return own.word, own.said if own.word != "stopped" else ""
 
 
 def _silent_seconds(folder: Path) -> float | None:

@@ -1,6 +1,5 @@
 """`mixit-titan task NAME`: train and test on one task, or show what its examples look like."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.console import Console
 
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import json_text
 from mixit_titan.tasks.examples import Listed, Stream
 from mixit_titan.tasks.loop import extra_figures, train
 from mixit_titan.tasks.options import parse, preset_run, word_after
@@ -68,7 +68,7 @@ def task_command(arguments: list[str]) -> None:
         _show(args)
         return
     result = run_task(args.run, args.out, device=args.device, wandb=args.wandb, quiet=args.json)
-    print(json.dumps(result) if args.json else _text(result))
+    print(json_text(result) if args.json else _text(result))
 
 
 def run_task(
@@ -111,7 +111,7 @@ def _show(args: TaskArguments) -> None:
     for tokens_L, labels_L in _first(stream, args.show, settings.batch):
         question, answer = task.write(tokens_L, labels_L)
         if args.json:
-            print(json.dumps({"question": question, "answer": answer}))
+            print(json_text({"question": question, "answer": answer}))
         else:
             print(f"{question} -> {answer}")
 

@@ -18,9 +18,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from mixit_titan.errors import ConfigError
-from mixit_titan.files import replace_file, write_json, write_text
+from mixit_titan.errors import ConfigError, RunFailed
+from mixit_titan.files import json_text, replace_file, write_json, write_text
 from mixit_titan.jobs.lock import locked
+from mixit_titan.runtime.late import Late
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.checkpoint import (
     check_same_run,
@@ -108,8 +109,9 @@ class Loop:
         )
         self.metrics = folder / "metrics.jsonl"
         kept = [line for line in read_metrics(self.metrics) if line["step"] <= self.step]
-        write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+        write_text(self.metrics, "".join(json_text(line) + "\n" for line in kept))
         self.reached = self._reaches_target(kept[-1] if kept else {})
+        self.late = Late(device)
         self.waited = 0.0
         self.start = time.perf_counter()
 
@@ -143,12 +145,31 @@ class Loop:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
+        self.late.put(self.step, loss, norm)
+        self._check_late()
         if self.step % _LOG_EVERY == 0 or self.step in (1, self.settings.steps):
             lr = learning_rate(self.settings, self.step - 1)
             self._log({"loss": loss.item(), "grad_norm": norm.item(), "lr": lr})
 
+    def _check_late(self, *, all_of_them: bool = False) -> None:
+        seen = self.late.take(all_of_them=all_of_them)
+        if seen is not None:
+            step, (loss, norm) = seen
+            self._check_finite(step, {"loss": loss, "gradient norm": norm})
+
+    def _check_finite(self, step: int, values: dict[str, float]) -> None:
+        """End a run that has diverged, before it saves."""
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise RunFailed(
+                    f"the {name} of {task_name(self.run.task)} is not finite at step {step}: "
+                    f"lower --lr, which is {self.settings.lr:g}"
+                )
+
     def _evaluate(self) -> Score:
+        self._check_late(all_of_them=True)
         score = evaluate(self.forward, self.test, self.device, self.autocast)
+        self._check_finite(self.step, {"test loss": score.loss})
         line = {"test_loss": score.loss, "accuracy": score.accuracy, "exact": score.exact}
         self._log(line)
         self.reached = self._reaches_target(line)
@@ -161,7 +182,7 @@ class Loop:
     def _log(self, values: dict[str, float]) -> None:
         line = {"step": self.step, **values, "seconds": round(self.seconds, 3)}
         with self.metrics.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json_text(line) + "\n")
         self.reporter.show(line)
 
     def _save(self) -> None:

@@ -2,13 +2,13 @@
 
 import dataclasses
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.files import json_text
 from mixit_titan.kernels.mixing import Noise
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.variants import VARIANTS, find_variant
@@ -120,7 +120,7 @@ class Run(Generic[T]):
 
     @property
     def hash(self) -> str:
-        text = json.dumps(self.described(), sort_keys=True)
+        text = json_text(self.described(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

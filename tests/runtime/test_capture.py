@@ -35,6 +35,8 @@ SETTINGS = [
     "mixit --model.mixing.recipe official --parallelism.data_parallel_replicate_degree 2"
     + VALIDATED,
     "mixit --parallelism.tensor_parallel_degree 2 --training.global_batch_size 8" + VALIDATED,
+    "mixit --training.on_bad_step skip --training.spike 6.0 --training.global_batch_size 32"
+    + VALIDATED,
     "frozen_mlp --optimizer.name Muon --parallelism.tensor_parallel_degree 2"
     " --training.global_batch_size 8",
 ]

@@ -155,12 +155,12 @@ def test_status_is_a_table_of_the_runs(jobs: Jobs) -> None:
         jobs.cluster.wait(jobs.numbers[name])
     folders = [str(jobs.root / name) for name in ("finishes", "fails", "is preempted")]
     head, *rows = call(jobs.cluster, "status", *folders).splitlines()
-    columns = ["run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint"]
+    columns = ["run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint", "goodput"]
     assert head.split() == columns
     wanted = [["finished", "9", "0"], ["failed", "31", "0"], ["finished", "9", "2"]]
     for folder, row, (state, step, restarts) in zip(folders, rows, wanted, strict=False):
         assert row.startswith(folder)
-        assert row.removeprefix(folder).split() == [state, step, "-", "-", restarts, "-"]
+        assert row.removeprefix(folder).split() == [state, step, "-", "-", restarts, "-", "-"]
     assert rows[3] == f"{folders[1]}: the loss is not finite"
 
 

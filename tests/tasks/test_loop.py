@@ -16,8 +16,9 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torchtitan.components.loss import IGNORE_INDEX
 
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.tasks import loop
 from mixit_titan.tasks.addition import Addition
 from mixit_titan.tasks.evaluation import Batch, batch_of, evaluate, loss_of
 from mixit_titan.tasks.examples import Examples
@@ -291,3 +292,48 @@ def test_the_thread_works_ahead_a_little_and_ends_with_the_loop() -> None:
     assert stream.asked == [0, 1, 2, 3, 4]
     batches.close()
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--lr 1e20 --warmup 1",
+            r"the (loss|gradient norm) of addition is not finite at step [2-5]:",
+        ),
+        ("--lr 1e20 --warmup 1 --steps 1", "the test loss of addition is not finite at step 1:"),
+    ],
+)
+def test_a_run_that_diverges_ends_and_says_so(
+    tmp_path: Path, fit: Callable, words: str, said: str
+) -> None:
+    with pytest.raises(RunFailed, match=said + r" lower --lr, which is 1e\+20"):
+        fit(make_run("addition", f"{ADDITION} {words}"))
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {"metrics.jsonl", ".lock"}
+    text = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert "NaN" not in text and "Infinity" not in text
+
+
+def test_one_bad_loss_ends_a_run_and_the_checkpoint_before_it_stays(
+    tmp_path: Path, fit: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of step 13, where nothing is logged or evaluated."""
+    monkeypatch.setattr(
+        Loop, "_train_step", _with_a_bad_loss(Loop._train_step, at=12, monkeypatch=monkeypatch)
+    )
+    with pytest.raises(RunFailed, match="the loss of addition is not finite at step 13:"):
+        fit(make_run("addition", ADDITION))
+    state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert state["step"] == 10
+    assert all(weight.isfinite().all() for weight in state["model"].values())
+
+
+def _with_a_bad_loss(
+    train_step: Callable, *, at: int, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Loop, Batch], None]:
+    def step(self: Loop, batch: Batch) -> None:
+        factor = float("nan") if self.step == at else 1.0
+        monkeypatch.setattr(loop, "loss_of", lambda *given: factor * loss_of(*given))
+        train_step(self, batch)
+
+    return step

@@ -1,0 +1,89 @@
+"""When a run has diverged: since when, and which checkpoint is from before."""
+
+import itertools
+import math
+import statistics
+from collections import deque
+from pathlib import Path
+
+from mixit_titan.errors import RunFailed
+from mixit_titan.runtime.checkpoint_files import newest_complete
+from mixit_titan.runtime.metrics import read_metrics
+
+Losses = dict[int, float]
+"""By step. That of step N is the loss of the weights before the step, those of checkpoint N - 1."""
+
+_WINDOW = 5  # losses up to a step, whose median is the level of the curve there
+_SIGMAS, _LEAST_RISE = 3.0, 0.02  # above the lowest level: it has risen
+
+
+class Diverged(RunFailed):
+    """A run that cannot be continued from where it is. `overrides` are what its command needs to
+    resume at the last good checkpoint, or to start again, with a lower rate."""
+
+    def __init__(self, sentence: str, overrides: list[str] | None = None) -> None:
+        super().__init__(sentence)
+        self.overrides = overrides or []
+
+
+class Curve:
+    """The latest losses of this process, of every step; those of others are in metrics.jsonl."""
+
+    def __init__(self) -> None:
+        self._latest: deque[tuple[int, float]] = deque(maxlen=10_000)
+
+    def add(self, step: int, loss: float) -> None:
+        self._latest.append((step, loss))
+
+    def losses(self, folder: Path) -> Losses:
+        lines = read_metrics(folder / "metrics.jsonl")
+        logged = {line["step"]: line["loss"] for line in lines if _is_loss(line.get("loss"))}
+        latest = dict(self._latest)
+        first = min(latest, default=math.inf)
+        return {step: loss for step, loss in logged.items() if step < first} | latest
+
+
+def explain(
+    what: str, losses: Losses, *, run: Path, checkpoints: Path | None, rate: float
+) -> Diverged:
+    """The sentence for a run that ended because `what`. `checkpoints` is the folder of them."""
+    good = last_good_step(losses)
+    # The loss of a good step vouches for the weights that it began with.
+    step = newest_complete(checkpoints, before=good) if good is not None and checkpoints else None
+    risen = [each for each in sorted(losses) if good is not None and each > good]
+    if risen and math.isfinite(losses[risen[0]]):
+        what = f"{what}, after the loss had risen from step {risen[0]} on"
+    lower = f"{rate / 2:g}"
+    overrides = ["--dump_folder", f"{run}_lr_{lower}", "--optimizer.lr", lower]
+    if step is None:
+        advice = "No checkpoint is from before that: start again with a lower rate"
+        return Diverged(f"{what}. {advice}", overrides)
+    source = checkpoints / f"step-{step}"
+    overrides += ["--checkpoint.initial_load_path", str(source)]
+    overrides += ["--checkpoint.initial_load_model_only", "false"]
+    advice = f"The last checkpoint from before that is {source}: resume there with a lower rate"
+    return Diverged(f"{what}. {advice}", overrides)
+
+
+def last_good_step(losses: Losses) -> int | None:
+    """The last step whose loss was near the lowest level that the curve had reached; None where no
+    loss is finite."""
+    curve = [(step, loss) for step, loss in sorted(losses.items()) if math.isfinite(loss)]
+    if not curve:
+        return None
+    values = [loss for _, loss in curve]
+    levels = [
+        statistics.median_low(values[max(0, n - _WINDOW) : n]) for n in range(1, len(values) + 1)
+    ]
+    lowest = min(levels)
+    # What follows the lowest level may be the divergence itself, and says nothing of the noise.
+    before = values[: levels.index(lowest) + 1]
+    steps = [abs(after - value) for value, after in itertools.pairwise(before)]
+    noise = statistics.median(steps) if steps else 0.0  # about one standard deviation
+    top = lowest + max(_SIGMAS * noise, _LEAST_RISE * abs(lowest))
+    good = [step for step, loss in curve if loss <= top]
+    return max(good, default=None)
+
+
+def _is_loss(value: object) -> bool:
+    return isinstance(value, int | float)

@@ -1,0 +1,143 @@
+"""What a run spends its time on.
+
+The first rank keeps `times.jsonl` in the run's folder, one line for each time that the run was
+started, written in place about once a second: a kill loses a second of it.
+
+    {"began": 1760000000.0, "until": 1760003600.0, "first": 0, "step": 512, "ended": false,
+     "start": 21.5, "compile": 40.2, "train": 3420.9, "validate": 80.1, "save": 37.3}
+
+`first` is the step that it resumed at, `step` the last one that it did, `ended` whether it left in
+order. From there on its time is nobody's. After a kill it is lost until the run is started again,
+and so is the training that has to be done once more.
+"""
+
+import contextlib
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.files import json_text
+from mixit_titan.runtime.heartbeat import Section
+
+FILE = "times.jsonl"
+_BYTES = 512  # of a line, always: it is written in place
+_SECONDS_BETWEEN = 1.0
+_PART: dict[Section, str] = {
+    "start": "start",
+    "first step": "train",
+    "step": "train",
+    "first validation": "validate",
+    "validation": "validate",
+    "save": "save",
+    "end": "save",
+}
+PARTS = ("start", "compile", "train", "validate", "save")
+
+_ledger: "Ledger | None" = None
+
+
+def start_ledger() -> None:
+    """From here on `note` is heard. For the first rank."""
+    global _ledger
+    _ledger = Ledger()
+
+
+def open_ledger(folder: Path) -> None:
+    """Write what was and will be noted to the run's folder, which this process alone writes to."""
+    if _ledger is not None:
+        _ledger.open(folder)
+
+
+def note(section: Section, step: int) -> None:
+    """What begins now."""
+    if _ledger is not None:
+        _ledger.begin(section, step)
+
+
+def end_ledger() -> None:
+    """The run leaves in order: nothing of it has to be done again."""
+    global _ledger
+    if _ledger is not None:
+        _ledger.end()
+    _ledger = None
+
+
+def read_times(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's times.jsonl that are complete; none of one without, or of something
+    else."""
+    file = folder / FILE
+    if not file.is_file():
+        return []
+    found = []
+    for text in file.read_bytes().splitlines():
+        with contextlib.suppress(ValueError, RecursionError, OverflowError):
+            line = json.loads(text)
+            if isinstance(line, dict) and _is_complete(line):
+                found.append(line)
+    return found
+
+
+def _is_complete(line: dict[str, Any]) -> bool:
+    numbers = [line.get(key) for key in ("began", "until", "step", *PARTS)]
+    first = line.get("first", "")
+    numbers += [] if first is None else [first]
+    return isinstance(line.get("ended"), bool) and all(
+        isinstance(number, int | float) and math.isfinite(number) for number in numbers
+    )
+
+
+class Ledger:
+    """Adds up the seconds of this process by what it does, and writes them once it has a file."""
+
+    def __init__(self) -> None:
+        self.began, self.until = time.time(), time.time()
+        self.seconds = dict.fromkeys(PARTS, 0.0)
+        self.first: int | None = None
+        self.step, self.ended = 0, False
+        self._part, self._since = "start", time.monotonic()
+        self._file: int | None = None
+        self._place, self._written = 0, -math.inf
+
+    def open(self, folder: Path) -> None:
+        """By who alone writes to the folder."""
+        with contextlib.suppress(OSError):
+            self._file = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT, 0o644)
+            self._place = -(-os.fstat(self._file).st_size // _BYTES) * _BYTES
+        self._write()
+
+    def begin(self, section: Section, step: int) -> None:
+        self._count()
+        self._part = _PART[section]
+        in_a_step = self._part == "train"
+        self.step = step - in_a_step  # of a step that begins, the one before it is done
+        if in_a_step and self.first is None:
+            self.first, self._part = self.step, "compile"
+        if self._since > self._written + _SECONDS_BETWEEN:
+            self._write()
+
+    def end(self) -> None:
+        self._count()
+        self.ended = True
+        self._write()
+        if self._file is not None:
+            os.close(self._file)
+
+    def _count(self) -> None:
+        now = time.monotonic()
+        self.seconds[self._part] += now - self._since
+        self._since, self.until = now, time.time()
+
+    def _write(self) -> None:
+        """A disk that is full, or gone, is for others to complain of."""
+        if self._file is None:
+            return
+        self._written = self._since
+        times = {"began": self.began, "until": self.until, **self.seconds}
+        line = {key: round(seconds, 3) for key, seconds in times.items()}
+        line |= {"first": self.first, "step": self.step, "ended": self.ended}
+        with contextlib.suppress(OSError):
+            text = json_text(line).encode().ljust(_BYTES - 1)
+            os.pwrite(self._file, text + b"\n", self._place)
