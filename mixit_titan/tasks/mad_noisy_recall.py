@@ -23,13 +23,15 @@ class MadNoisyRecall(MadRecall):
     """Size of the vocabulary: keys, as many values, and the noise."""
     noise_vocab: int = 16
     """How many tokens of the vocabulary are noise."""
-    noise: float = 0.2
-    """The share of noise in the sequence."""
+    noise_share: float = 0.2
+    """How often noise takes the place of a pair."""
 
     def check(self) -> None:
         super().check()
-        if not 0 <= self.noise < 1:
-            raise ConfigError(f"--noise is {self.noise}: it must be at least 0 and below 1")
+        if not 0 <= self.noise_share < 1:
+            raise ConfigError(
+                f"--noise-share is {self.noise_share}: it must be at least 0 and below 1"
+            )
         if self.noise_vocab < 1 or self._pair_vocab < 2:
             raise ConfigError(
                 f"--noise-vocab is {self.noise_vocab} of --vocab {self.vocab}: noise takes at "
@@ -42,7 +44,7 @@ class MadNoisyRecall(MadRecall):
 
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
         slots = self.length // 2
-        is_pair_SN = rng.random((slots, count)) >= self.noise
+        is_pair_SN = rng.random((slots, count)) >= self.noise_share
         is_pair_SN[rng.integers(0, slots - 1, count), np.arange(count)] = True
         is_pair_SN[-1] = True
         examples = draw_pairs(rng, self._pair_vocab, is_pair_SN)

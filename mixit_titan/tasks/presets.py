@@ -1,4 +1,5 @@
-"""Settings by task: `paper` is Table 9 and appendix C, `cpu` fits minutes on two cores.
+"""Settings by task: `paper` is Table 9 and appendix C, or the paper that a task is from; `cpu` fits
+minutes on two cores.
 
 What a preset does not name, a whole task perhaps, has the default of the task (the paper's
 difficulty) or of Settings.
@@ -26,6 +27,18 @@ _PAPER_COMMON = {
     **{"init_std": 0.02, "embedding_std": 0.02},
     **{"weight_decay": 0.01, "warmup": 500, "eval_every": 1000},
 }
+# Zoology's Figure 2: 64 epochs, the rate in the middle of its grid. MAD's protocol: 200 epochs, two
+# layers, each with an MLP. Both from the configs of their code.
+_OTHER_PAPERS = {
+    "mqar": (2, 128, 1, 1e-3, 512, 12_500, 100_000, 3000),
+    "mad_recall": (2, 128, 16, 5e-4, 128, 20_000, 12_800, 1280),
+    "mad_fuzzy_recall": (2, 128, 16, 5e-4, 128, 20_000, 12_800, 1280),
+    "mad_noisy_recall": (2, 128, 16, 5e-4, 128, 20_000, 12_800, 1280),
+    "mad_selective_copying": (2, 128, 16, 5e-4, 128, 20_000, 12_800, 1280),
+    "mad_compression": (2, 128, 16, 5e-4, 128, 20_000, 12_800, 1280),
+    "mad_memorization": (2, 128, 16, 5e-4, 128, 400, 256, 1280),
+}
+_OTHER_COMMON = {"init_std": 0.02, "embedding_std": 0.02, "eval_every": 1000}
 
 _CPU = {
     "addition": (2, 64, 4, 2e-3, 128, 1000, 0, 800),
@@ -99,7 +112,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         for task, row in _CPU.items()
     },
     "paper": {
-        task: dict(zip(_COLUMNS, row, strict=True)) | _PAPER_COMMON for task, row in _PAPER.items()
+        task: dict(zip(_COLUMNS, row, strict=True)) | common
+        for table, common in ((_PAPER, _PAPER_COMMON), (_OTHER_PAPERS, _OTHER_COMMON))
+        for task, row in table.items()
     },
 }
 

@@ -56,7 +56,7 @@ CASES: list[tuple[Task, list[tuple[str, str, float] | tuple[str, str]]]] = [
     ),
     # Key 0, value 1, noise 2. One of the first two places always holds the pair.
     (
-        MadNoisyRecall(vocab=3, noise_vocab=1, length=6, noise=0.5),
+        MadNoisyRecall(vocab=3, noise_vocab=1, length=6, noise_share=0.5),
         [
             ("0 1 0 1 0", ". . 1 . 1", 1 / 2),
             ("0 1 2 2 0", ". . . . 1", 1 / 4),

@@ -142,7 +142,7 @@ def test_the_last_key_of_recall_is_any_of_those_before() -> None:
 @pytest.mark.parametrize("noise", [0.0, 0.2, 0.8])
 def test_the_share_of_noise(noise: float) -> None:
     """Of the places before the last, one always holds a pair."""
-    task = MadNoisyRecall(length=24, noise=noise)
+    task = MadNoisyRecall(length=24, noise_share=noise)
     places, tokens_NL = 12, rows(task)[0]
     is_noise = [[tokens[2 * n] >= 16 for n in range(places)] for tokens in tokens_NL]
     assert not any(row[-1] for row in is_noise) and not any(all(row[:-1]) for row in is_noise)
