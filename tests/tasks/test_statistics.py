@@ -258,9 +258,9 @@ def test_every_bounded_word_of_dyck_k_is_as_likely_as_the_others() -> None:
         for depth in (1, 2, 3, 4, 9)
     }
     assert [len(found) for found in words.values()] == [1, 8, 13, 14, 14]
-    tokens_NL, _ = rows(DyckK(kinds=3, depth=2, length=8))
+    tokens_NL, _ = rows(DyckK(kinds=3, depth=3, length=8))
     shapes = ("".join("(" if token < 3 else ")" for token in tokens) + ")" for tokens in tokens_NL)
-    assert_follows(shapes, uniform(words[2]))
+    assert_follows(shapes, uniform(words[3]))
     assert_follows((tokens[0] for tokens in tokens_NL), uniform(range(3)))
     opened = [tokens[1] for tokens in tokens_NL if tokens[1] < 3]
     assert_follows(opened, uniform(range(3)))
