@@ -12,6 +12,7 @@ from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe, find_recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.tasks.bottleneck import BottleneckDecoder
 from mixit_titan.tasks.models import PooledClassifier
 
 Start = Callable[[str, int], MixitLlama]
@@ -20,7 +21,7 @@ Start = Callable[[str, int], MixitLlama]
 
 def body(model: nn.Module) -> MixitLlama:
     """What is looked at: the model without its head, on the GPU if there is one."""
-    llama = model.body if isinstance(model, PooledClassifier) else model
+    llama = model.body if isinstance(model, PooledClassifier | BottleneckDecoder) else model
     assert isinstance(llama, MixitLlama)
     llama.lm_head = None
     return llama.to(device_type()).requires_grad_(False).eval()

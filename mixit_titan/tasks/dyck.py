@@ -8,6 +8,7 @@ near misses: a balanced sequence in which one parenthesis was flipped, or two we
 it is balanced no more. The model gets a start token, the parentheses, and a token that asks.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +43,7 @@ class Dyck(Task):
         return self.length + 2
 
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
-        steps_NL = _balanced(rng, count, self.length)
+        steps_NL = balanced(rng, count, self.length, _share_of_up)
         miss_N = rng.random(count) < 0.5
         steps_NL[miss_N] = _near_miss(rng, steps_NL[miss_N])
         tokens = np.empty((count, self.positions), dtype=np.int32)
@@ -61,21 +62,28 @@ class Dyck(Task):
         return sequence, self.token_name(labels_L[-1])
 
 
-def _balanced(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
-    """Uniform balanced sequences of +1 and -1, step by step.
-
-    At height h with r steps left, of all ways down to 0 that never fall below it, the share
-    (h + 2)(r - h) / (2 r (h + 1)) goes up first.
+def balanced(
+    rng: np.random.Generator,
+    count: int,
+    length: int,
+    share_of_up: Callable[[np.ndarray, int], np.ndarray],
+) -> np.ndarray:
+    """(count, length): uniform balanced sequences of +1 and -1, step by step. Of all ways down to 0
+    from a height with some steps left, `share_of_up(height, left)` is the share that goes up first.
     """
     steps_LN = np.empty((length, count), dtype=np.int16)
     height = np.zeros(count, dtype=np.int64)
     uniform_LN = rng.random((length, count))
     for place in range(length):
-        left = length - place
-        up = uniform_LN[place] < (height + 2) * (left - height) / (2 * left * (height + 1))
+        up = uniform_LN[place] < share_of_up(height, length - place)
         steps_LN[place] = np.where(up, 1, -1)
         height += steps_LN[place]
     return steps_LN.T.copy()
+
+
+def _share_of_up(height: np.ndarray, left: int) -> np.ndarray:
+    """Of the ways that never fall below 0."""
+    return (height + 2) * (left - height) / (2 * left * (height + 1))
 
 
 def _near_miss(rng: np.random.Generator, steps_NL: np.ndarray) -> np.ndarray:

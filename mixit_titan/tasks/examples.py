@@ -155,6 +155,11 @@ def concatenate(parts: list[Examples]) -> Examples:
     )
 
 
+def octave(values: np.ndarray) -> np.ndarray:
+    """The largest power of two up to each value, 0 for 0: slices of numbers that are many."""
+    return np.where(values > 0, 1 << np.maximum(np.frexp(values)[1] - 1, 0), 0)
+
+
 def _rows(values: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
     """A slice that is the same for all examples has one row, and keeps it."""
     return values if len(values) == 1 else values[rows]

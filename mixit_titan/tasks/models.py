@@ -14,6 +14,7 @@ from mixit_titan.model.recipes import RECIPES, Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import find_variant
 from mixit_titan.tasks.baselines import BASELINES, Lstm, linear_transformer
+from mixit_titan.tasks.bottleneck import BottleneckDecoder
 from mixit_titan.tasks.settings import Run, Settings
 
 DEFAULT_RECIPE = "official"
@@ -72,10 +73,22 @@ def build_model(run: Run) -> nn.Module:
     else:
         build = {"lstm": Lstm, "linear": linear_transformer}[run.settings.variant]
         model = build(_shape(run, scaled=False), run.settings.seed)
-    classes = run.task.classes
-    if classes is None:
-        return model
-    return PooledClassifier(model, run.settings.width, classes, run.task.padding)
+    return _with_head(model, run)
+
+
+def _with_head(model: nn.Module, run: Run) -> nn.Module:
+    task, settings = run.task, run.settings
+    if task.classes is not None:
+        return PooledClassifier(model, settings.width, task.classes, task.padding)
+    if task.bottleneck:
+        return BottleneckDecoder(
+            model,
+            width=settings.width,
+            tokens=task.token_count,
+            positions=task.positions,
+            seed=settings.seed,
+        )
+    return model
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:

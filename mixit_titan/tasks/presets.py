@@ -1,4 +1,5 @@
-"""Settings by task: `paper` is Table 9 and appendix C, `cpu` fits minutes on two cores.
+"""Settings by task: `paper` is Table 9 and appendix C, or the paper that a task is from; `cpu` fits
+minutes on two cores.
 
 What a preset does not name, a whole task perhaps, has the default of the task (the paper's
 difficulty) or of Settings.
@@ -26,6 +27,18 @@ _PAPER_COMMON = {
     **{"init_std": 0.02, "embedding_std": 0.02},
     **{"weight_decay": 0.01, "warmup": 500, "eval_every": 1000},
 }
+# Zoology's Figure 2: 64 epochs, the rate in the middle of its grid. MAD's protocol: 200 epochs, two
+# layers, each with an MLP. Both from the configs of their code.
+_OTHER_PAPERS = {
+    "mqar": (2, 128, 1, 1e-3, 512, 12_500, 100_000, 3000),
+    "mad_recall": (2, 128, 16, 5e-4, 128, 20_000, 12_800, 1280),
+    "mad_fuzzy_recall": (2, 128, 16, 5e-4, 128, 20_000, 12_800, 1280),
+    "mad_noisy_recall": (2, 128, 16, 5e-4, 128, 20_000, 12_800, 1280),
+    "mad_selective_copying": (2, 128, 16, 5e-4, 128, 20_000, 12_800, 1280),
+    "mad_compression": (2, 128, 16, 5e-4, 128, 20_000, 12_800, 1280),
+    "mad_memorization": (2, 128, 16, 5e-4, 128, 400, 256, 1280),
+}
+_OTHER_COMMON = {"init_std": 0.02, "embedding_std": 0.02, "eval_every": 1000}
 
 _CPU = {
     "addition": (2, 64, 4, 2e-3, 128, 1000, 0, 800),
@@ -36,6 +49,18 @@ _CPU = {
     "memorization": (2, 32, 4, 5e-3, 512, 4000, 0, 0),
     "yelp": (2, 64, 4, 1e-3, 64, 500, 0, 0),
     "imitation": (2, 64, 4, 1e-3, 128, 1500, 0, 500),
+    "mqar": (2, 64, 4, 3e-3, 64, 1500, 0, 500),
+    "mad_recall": (2, 64, 4, 3e-3, 64, 600, 0, 500),
+    "mad_fuzzy_recall": (2, 64, 4, 3e-3, 64, 1000, 0, 500),
+    "mad_noisy_recall": (2, 64, 4, 3e-3, 64, 600, 0, 500),
+    "mad_selective_copying": (2, 64, 4, 3e-3, 64, 1000, 0, 500),
+    "mad_compression": (2, 64, 4, 3e-3, 64, 1500, 0, 500),
+    "mad_memorization": (2, 64, 4, 3e-3, 64, 400, 0, 500),
+    "induction": (2, 64, 4, 3e-3, 64, 1000, 0, 500),
+    "sorting": (2, 64, 4, 3e-3, 64, 1000, 0, 500),
+    "dyck_k": (2, 64, 4, 3e-3, 64, 1000, 0, 500),
+    "parity": (2, 64, 4, 3e-3, 64, 1000, 0, 500),
+    "modular_sum": (2, 64, 4, 3e-3, 64, 1000, 0, 500),
 }
 _CPU_MORE: dict[str, dict[str, Any]] = {
     "addition": {"digits": 2, "target_accuracy": 0.995},
@@ -50,6 +75,18 @@ _CPU_MORE: dict[str, dict[str, Any]] = {
     "memorization": {"keys": 128, "values": 128, "vocab": 256, "eval_every": 1000},
     "yelp": {"length": 32, "vocab": 4096, "embedding_std": 0.1, "eval_every": 100},
     "imitation": {"target_width": 16, "vocab": 64, "length": 20},
+    "mqar": {"pairs": 16, "vocab": 128, "target_accuracy": 0.99},
+    "mad_recall": {"length": 64, "target_accuracy": 0.99},
+    "mad_fuzzy_recall": {"length": 64, "target_accuracy": 0.99},
+    "mad_noisy_recall": {"length": 64, "target_accuracy": 0.99},
+    "mad_selective_copying": {"length": 48, "copies": 8, "target_accuracy": 0.99},
+    "mad_compression": {"length": 16, "target_accuracy": 0.99},
+    "mad_memorization": {"target_accuracy": 0.99},
+    "induction": {"max_gap": 25, "vocab": 32, "target_accuracy": 0.99},
+    "sorting": {"length": 16, "size": 32, "target_accuracy": 0.99},
+    "dyck_k": {"length": 32, "target_accuracy": 0.99},
+    "parity": {"length": 16, "target_accuracy": 0.99},
+    "modular_sum": {"length": 16, "target_accuracy": 0.99},
 }
 # What a variant needs of its own. A random head gives one fixed sum of the tokens before: it takes
 # more heads than positions (Table 5) to tell the tokens apart. Where only embeddings are trained,
@@ -75,7 +112,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         for task, row in _CPU.items()
     },
     "paper": {
-        task: dict(zip(_COLUMNS, row, strict=True)) | _PAPER_COMMON for task, row in _PAPER.items()
+        task: dict(zip(_COLUMNS, row, strict=True)) | common
+        for table, common in ((_PAPER, _PAPER_COMMON), (_OTHER_PAPERS, _OTHER_COMMON))
+        for task, row in table.items()
     },
 }
 

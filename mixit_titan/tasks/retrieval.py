@@ -14,6 +14,7 @@ import numpy as np
 from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.tasks.distinct import distinct
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task
 
@@ -57,7 +58,7 @@ class Retrieval(Task):
 
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
         m_N = rng.integers(1, self.pairs + 1, count)
-        keys_PN = self._distinct_keys(rng, count)
+        keys_PN = self.vocab - self.all_keys + distinct(rng, self.all_keys, self.pairs, count)
         values_PN = rng.integers(0, self.vocab // 2, (self.pairs, count), dtype=np.int32)
         asked_N = (rng.random(count) * m_N).astype(np.int64)
         every = np.arange(count)
@@ -69,21 +70,6 @@ class Retrieval(Task):
         labels_LN = np.full((self.positions, count), IGNORE_INDEX, dtype=np.int32)
         labels_LN[2 * m_N, every] = values_PN[asked_N, every]
         return Examples(tokens_LN.T, labels_LN.T, {"pairs": m_N[:, None]})
-
-    def _distinct_keys(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """The first `pairs` steps of a Fisher-Yates shuffle, for all examples at once."""
-        first = self.vocab - self.all_keys
-        pool_KN = np.empty((self.all_keys, count), dtype=np.int32)
-        pool_KN[:] = np.arange(first, self.vocab)[:, None]
-        chosen_PN = rng.random((self.pairs, count), dtype=np.float32)
-        every = np.arange(count)
-        for place in range(self.pairs):
-            left = self.all_keys - place
-            other = place + np.minimum((chosen_PN[place] * left).astype(np.int64), left - 1)
-            taken = pool_KN[other, every]
-            pool_KN[other, every] = pool_KN[place]
-            pool_KN[place] = taken
-        return pool_KN[: self.pairs]
 
     def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
         question = " ".join(str(token) for token in tokens_L if token < self.vocab)

@@ -68,6 +68,12 @@ class Task(ABC):
         return None
 
     @property
+    def bottleneck(self) -> bool:
+        """Whether all answers are decoded from the last hidden state alone, in place of those at
+        their own positions."""
+        return False
+
+    @property
     def may_look_ahead(self) -> bool:
         """Whether `--no-causal` is allowed, because no answer is to be read at later positions."""
         return False
@@ -86,6 +92,18 @@ TASKS: dict[str, str] = {
     "memorization": "mixit_titan.tasks.memorization:Memorization",
     "yelp": "mixit_titan.tasks.yelp:Yelp",
     "imitation": "mixit_titan.tasks.imitation:Imitation",
+    "mqar": "mixit_titan.tasks.mqar:Mqar",
+    "mad_recall": "mixit_titan.tasks.mad_recall:MadRecall",
+    "mad_fuzzy_recall": "mixit_titan.tasks.mad_fuzzy_recall:MadFuzzyRecall",
+    "mad_noisy_recall": "mixit_titan.tasks.mad_noisy_recall:MadNoisyRecall",
+    "mad_selective_copying": "mixit_titan.tasks.mad_selective_copying:MadSelectiveCopying",
+    "mad_compression": "mixit_titan.tasks.mad_compression:MadCompression",
+    "mad_memorization": "mixit_titan.tasks.mad_memorization:MadMemorization",
+    "induction": "mixit_titan.tasks.induction:Induction",
+    "sorting": "mixit_titan.tasks.sorting:Sorting",
+    "dyck_k": "mixit_titan.tasks.dyck_k:DyckK",
+    "parity": "mixit_titan.tasks.parity:Parity",
+    "modular_sum": "mixit_titan.tasks.modular_sum:ModularSum",
 }
 """Name -> import path. A task from elsewhere has its import path for a name."""
 

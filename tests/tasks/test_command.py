@@ -43,6 +43,18 @@ FORMS = {
     "dyck": (r"[()]+", r"yes|no"),
     "memorization": (r"\d+ \d+", r"\d+"),
     "imitation --test 50": (r"\d+( \d+)*", r"\d+( \d+)*"),
+    "mqar": (r"[\d_]+( [\d_]+)*", r"\d+( \d+){15}"),
+    "mad_recall": (r"\d+( \d+){62}", r"\d+( \d+)*"),
+    "mad_fuzzy_recall": (r"(_ )*\d+( \d+)*", r"\d+( \d+)*"),
+    "mad_noisy_recall": (r"\d+( \d+){62}", r"\d+( \d+)*"),
+    "mad_selective_copying": (r"[\d_]+( [\d_]+)* \|( _){8}", r"\d+( \d+){7}"),
+    "mad_compression": (r"(\d+ )+\|", r"\d+( \d+)*"),
+    "mad_memorization": (r"\d+ \?( \d+ \?){15}", r"\d+( \d+){15}"),
+    "induction": (r"\d+( \d+)*", r"\d+ \d+ \d+"),
+    "sorting": (r"\d+( \d+){15} \|( \d+){15}", r"\d+( \d+){15}"),
+    "dyck_k": (r"\(\d( \(\d| \d\))*", r"\d\)( \d\))*"),
+    "parity": (r"[01]( [01])*", r"[01]( [01])*"),
+    "modular_sum": (r"[0-4]( [0-4])*", r"[0-4]( [0-4])*"),
     "yelp --csv REVIEWS": (r"a (great|fine|awful|sad) meal , number \S+ !", r"good|bad"),
 }
 

@@ -11,6 +11,7 @@ from torchtitan.components.loss import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.addition import Addition
 from mixit_titan.tasks.dyck import ASK, NO, START, YES, Dyck
+from mixit_titan.tasks.dyck_k import DyckK
 from mixit_titan.tasks.evaluation import Score
 from mixit_titan.tasks.examples import (
     Examples,
@@ -20,11 +21,40 @@ from mixit_titan.tasks.examples import (
 )
 from mixit_titan.tasks.hop import Hop
 from mixit_titan.tasks.imitation import Imitation
+from mixit_titan.tasks.induction import Induction
+from mixit_titan.tasks.mad_compression import MadCompression
+from mixit_titan.tasks.mad_fuzzy_recall import MadFuzzyRecall
+from mixit_titan.tasks.mad_memorization import MadMemorization
+from mixit_titan.tasks.mad_noisy_recall import MadNoisyRecall
+from mixit_titan.tasks.mad_recall import MadRecall
+from mixit_titan.tasks.mad_selective_copying import MadSelectiveCopying
 from mixit_titan.tasks.memorization import Memorization
 from mixit_titan.tasks.modular import Modular
+from mixit_titan.tasks.modular_sum import ModularSum
+from mixit_titan.tasks.mqar import Mqar
+from mixit_titan.tasks.parity import Parity
 from mixit_titan.tasks.retrieval import Retrieval
+from mixit_titan.tasks.sorting import Sorting
+from mixit_titan.tasks.task import Task
 
-DRAWN = [Addition(digits=6), Retrieval(pairs=7, vocab=40), Hop(hops=5, length=30), Dyck(length=20)]
+DRAWN = [
+    Addition(digits=6),
+    Retrieval(pairs=7, vocab=40),
+    Hop(hops=5, length=30),
+    Dyck(length=20),
+    Mqar(pairs=2, length=12, vocab=16),
+    MadRecall(length=12),
+    MadNoisyRecall(length=12),
+    MadFuzzyRecall(length=20),
+    MadSelectiveCopying(length=20, copies=4),
+    MadCompression(length=8),
+    MadMemorization(vocab=32, length=10),
+    Induction(pattern=2, max_gap=8, vocab=8),
+    Sorting(length=8),
+    DyckK(kinds=4, length=12),
+    Parity(length=20),
+    ModularSum(length=10),
+]
 
 
 def draw(task: object, count: int = 300, seed: int = 0) -> Examples:
@@ -249,26 +279,68 @@ def test_no_example_at_all_for_a_test_set() -> None:
         draw_split(draw, np.random.default_rng(0), 3, split)
 
 
+IMPOSSIBLE = {
+    "--digits is 0": Addition(digits=0),
+    "--pairs is 9 and there are only 8": Retrieval(pairs=9, vocab=16),
+    "only 8 tokens for keys": Retrieval(pairs=2, vocab=16, keys=9),
+    "only 4 different keys": Retrieval(pairs=5, keys=4),
+    "--letters is 1": Hop(letters=1),
+    "--hops is -1": Hop(hops=-1),
+    "--modulus is 1": Modular(modulus=1),
+    "even length": Dyck(length=7),
+    "--vocab is 1024": Memorization(keys=600),
+    "multiple of 8": Imitation(target_width=12),
+    "--pairs is 0: ": Mqar(pairs=0),
+    "--pairs 17 and their queries take an even length of at least 68": Mqar(pairs=17),
+    "--length is 65: .* an even length of at least 16": Mqar(length=65),
+    "vocabulary of --vocab 8 has only 3 keys": Mqar(vocab=8),
+    "--power-a is 0.0": Mqar(power_a=0.0),
+    "--power-a is nan": Mqar(power_a=float("nan")),
+    "--length is 9: pairs of tokens": MadRecall(length=9),
+    "--vocab is 1: a key and a value": MadRecall(vocab=1),
+    "--length is 2: pairs of tokens": MadNoisyRecall(length=2),
+    "--noise-share is 1.0": MadNoisyRecall(noise_share=1.0),
+    "--noise-vocab is 31 of --vocab 32": MadNoisyRecall(noise_vocab=31),
+    "--noise-vocab is 0 of": MadNoisyRecall(noise_vocab=0),
+    "--key-tokens is 8: .* at most 7": MadFuzzyRecall(key_tokens=8),
+    "--value-tokens is 9: .* at most 8": MadFuzzyRecall(value_tokens=9),
+    "--length is 10: .* at least 11": MadFuzzyRecall(length=10),
+    "--vocab is 2: a token, a blank": MadSelectiveCopying(vocab=2),
+    "--copies is 0": MadSelectiveCopying(copies=0),
+    "--copies 128 of tokens, .* at least 258": MadSelectiveCopying(copies=128),
+    "--vocab is 2: two tokens": MadCompression(vocab=2),
+    "--length is 1: a token": MadCompression(length=1),
+    "--vocab is 2: a key, a value": MadMemorization(vocab=2),
+    "--length is 7: keys": MadMemorization(length=7),
+    "--pattern is 1": Induction(pattern=1),
+    "--min-gap is 58: it must be in 0..57": Induction(min_gap=58),
+    "--vocab is 4: --pattern 4 .* at least 5": Induction(vocab=4),
+    "--length is 1: it takes": Sorting(length=1),
+    "--size is 1": Sorting(size=1),
+    "--length is 5: a balanced": DyckK(length=5),
+    "--kinds is 0": DyckK(kinds=0),
+    "--depth is 0": DyckK(depth=0),
+    "--length is 0": Parity(length=0),
+    "--modulus is 10001": ModularSum(modulus=10_001),
+}
+
+
+@pytest.mark.parametrize("message", IMPOSSIBLE)
+def test_an_impossible_difficulty_is_one_sentence(message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        IMPOSSIBLE[message].check()
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("task", "split", "message"),
     [
-        (lambda: Addition(digits=0).check(), "--digits is 0"),
-        (
-            lambda: Retrieval(pairs=9, vocab=16).check(),
-            "--pairs is 9 and there are only 8",
-        ),
-        (lambda: Retrieval(pairs=2, vocab=16, keys=9).check(), "only 8 tokens for keys"),
-        (lambda: Retrieval(pairs=5, keys=4).check(), "only 4 different keys"),
-        (lambda: Hop(letters=1).check(), "--letters is 1"),
-        (lambda: Hop(hops=-1).check(), "--hops is -1"),
-        (lambda: Modular(modulus=1).check(), "--modulus is 1"),
-        (lambda: Modular(modulus=5).split(seed=0, train=25, test=0), "the 25 pairs of --modulus 5"),
-        (lambda: Dyck(length=7).check(), "even length"),
-        (lambda: Memorization(keys=600).check(), "--vocab is 1024"),
-        (lambda: Memorization().split(seed=0, train=5, test=0), "all of its pairs"),
-        (lambda: Imitation(target_width=12).check(), "multiple of 8"),
+        (Modular(modulus=5), {"train": 25, "test": 0}, "the 25 pairs of --modulus 5"),
+        (Memorization(), {"train": 5, "test": 0}, "all of its pairs"),
     ],
 )
-def test_an_impossible_difficulty_is_one_sentence(make: object, message: str) -> None:
+def test_an_impossible_split_is_one_sentence(
+    task: Task, split: dict[str, int], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
-        make()
+        task.split(seed=0, **split)

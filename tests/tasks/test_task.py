@@ -190,10 +190,22 @@ RECORDED = {
     "memorization": "5fd6ac1e2eef",
     "yelp": "df7aead0b04d",
     "imitation": "ccba49ed9bba",
+    "mqar": "d5609db287f8",
+    "mad_recall": "3fa2519ff525",
+    "mad_fuzzy_recall": "3c2afca668c2",
+    "mad_noisy_recall": "52cdfc251ca2",
+    "mad_selective_copying": "d008ddb147e6",
+    "mad_compression": "7c9d3a993b93",
+    "mad_memorization": "9a196484dd50",
+    "induction": "05234a4d7745",
+    "sorting": "1e1887433c0e",
+    "dyck_k": "278987260763",
+    "parity": "3dfba6255334",
+    "modular_sum": "2afbf71f61f4",
 }
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize("name", TASKS)
 def test_a_built_in_task_names_its_folders_as_it_always_did(name: str) -> None:
     run = Run(task=task_class(name)(), settings=Settings())
     assert (task_name(run.task), run.hash) == (name, RECORDED[name])
