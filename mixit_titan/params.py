@@ -17,6 +17,7 @@ from mixit_titan.model.hardware import GIB, GPUS
 from mixit_titan.model.shapes import FLAVORS, find_flavor
 from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import VARIANTS, find_variant
+from mixit_titan.options import read_known_options
 from mixit_titan.tables import markdown_table
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ class ParamsArguments:
 
 
 def params_command(arguments: list[str]) -> None:
-    args, overrides = tyro.cli(
-        ParamsArguments, prog="mixit-titan params", args=arguments, return_unknown_args=True
-    )
+    args, overrides = read_known_options(ParamsArguments, arguments, prog="mixit-titan params")
     _check(args, overrides)
     if args.shipped:
         from mixit_titan.config.shipped_estimates import shipped_estimates, shipped_markdown

@@ -15,7 +15,7 @@ PACKAGE = Path(mixit_titan.__file__).parent
 # From below to above; those of one line do not import each other.
 LAYERS = [
     ["__init__", "errors", "gpus", "parent"],
-    ["files", "hashing", "tables", "device"],
+    ["files", "hashing", "tables", "device", "options", "ranges"],
     ["plotting", "versions", "kernels", "jobs"],
     ["model", "data"],
     ["runtime", "mixing"],

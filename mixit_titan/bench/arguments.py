@@ -11,6 +11,7 @@ import tyro
 
 from mixit_titan.config.toml import read_run
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.options import read_options
 
 LEAST_ROUNDS = 8
 
@@ -84,7 +85,7 @@ class BenchArguments:
 
 def read_arguments(words: Sequence[str]) -> BenchArguments:
     own, overrides = _split(words)
-    args = tyro.cli(BenchArguments, prog="mixit-titan bench", args=own)
+    args = read_options(BenchArguments, own, prog="mixit-titan bench")
     return dataclasses.replace(args, overrides=tuple(overrides))
 
 

@@ -3,18 +3,15 @@ the file and the nearest right spelling."""
 
 import dataclasses
 from collections.abc import Iterable
-from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import tomli
 import typeguard
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.options import describe
 
 T = TypeVar("T")
-
-
-_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 class Text(str):
@@ -97,7 +94,7 @@ def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
     for meaning in meanings:
         if _fits(meaning, hint):
             return meaning
-    raise ConfigError(f"{key} in {where} is {meanings[0]!r}: expected {_describe(hint)}")
+    raise ConfigError(f"{key} in {where} is {meanings[0]!r}: expected {describe(hint)}")
 
 
 def _meanings(text: Text) -> list[Any]:
@@ -120,16 +117,3 @@ def _fits(value: Any, hint: Any) -> bool:
     except typeguard.TypeCheckError:
         return False
     return True
-
-
-def _describe(hint: Any) -> str:
-    """`a whole number`, `'none', 'selective', 'full'`, `a number or 'plain'`"""
-    if hint in _PLAIN:
-        return _PLAIN[hint]
-    if get_origin(hint) is Literal:
-        return ", ".join(repr(value) for value in get_args(hint))
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(_describe(h) for h in get_args(hint) if h is not NoneType)
-    if get_origin(hint) is list:
-        return f"a list of {_describe(get_args(hint)[0])}"
-    return str(hint)

@@ -12,6 +12,7 @@ from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.kernels.mixing import Noise
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.variants import VARIANTS, find_variant
+from mixit_titan.options import flag
 from mixit_titan.tasks.baselines import BASELINES
 from mixit_titan.tasks.task import Task, task_name
 
@@ -122,8 +123,3 @@ class Run(Generic[T]):
     def hash(self) -> str:
         text = json.dumps(self.described(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def flag(key: str) -> str:
-    """The option that sets a field."""
-    return f"--{key.replace('_', '-')}"

@@ -17,6 +17,7 @@ from mixit_titan.jobs.job import Job, Result
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.options import read_options
 from mixit_titan.tasks.command import find_device
 from mixit_titan.tasks.job import TASK_MODULES, task_job
 from mixit_titan.tasks.loop import extra_figures
@@ -85,7 +86,7 @@ def sweep_command(arguments: list[str]) -> None:
     for flag in ("--variants", "--grid", "--set"):
         if arguments.count(flag) > 1:  # the last would win in silence
             raise ConfigError(f"{flag} is given twice: name all of them after one {flag}")
-    args = tyro.cli(SweepArguments, prog="mixit-titan sweep", args=arguments)
+    args = read_options(SweepArguments, arguments, prog="mixit-titan sweep")
     task_class(args.task)
     for key in ("seeds", "jobs"):
         if getattr(args, key) < 1:
