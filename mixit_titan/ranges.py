@@ -36,7 +36,8 @@ class Range:
 
     def __str__(self) -> str:
         if self.least is not None and self.most is not None:
-            words = [f"in {self.least}..{self.most}"]
+            only = self.least == self.most
+            words = [f"{self.least}" if only else f"in {self.least}..{self.most}"]
         else:
             bounds = {"at least": self.least, "above": self.above}
             bounds |= {"at most": self.most, "below": self.below}

@@ -8,8 +8,10 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import tomli
 import typeguard
 
+from mixit_titan.config.ranges import RANGES, check_names
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.options import describe
+from mixit_titan.ranges import check_ranges
 
 T = TypeVar("T")
 
@@ -81,6 +83,9 @@ def fill(
         elif key not in others:
             allowed = [f"{section}.{name}" for name in (*own, *others)]
             raise unknown("key", f"{section}.{key}", allowed, where=where)
+    full = {f"{section}.{key}": value for key, value in values.items()}
+    check_ranges(full, RANGES)
+    check_names(full)
     try:
         return cls(**values)
     except ConfigError:
@@ -90,6 +95,8 @@ def fill(
 
 
 def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
+    if isinstance(value, str) and "\0" in value:
+        raise ConfigError(f"{key} in {where} is {value!r}: a text has no NUL in it")
     meanings = _meanings(value) if isinstance(value, Text) else [value]
     for meaning in meanings:
         if _fits(meaning, hint):
