@@ -15,6 +15,7 @@ from mixit_titan import __version__
 from mixit_titan.errors import one_sentence, unknown
 from mixit_titan.gpus import hide_gpus
 from mixit_titan.options import read_known_options, read_options
+from mixit_titan.ranges import Range
 
 
 def main() -> None:
@@ -53,7 +54,7 @@ class TrainArguments:
 
     config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
     """A TOML file, such as one of train_configs/. docs/training.md lists its keys."""
-    nproc: int | None = None
+    nproc: Annotated[int | None, Range(least=1, most=4096)] = None
     """Ranks on this machine (default: one per GPU, else 1). Ignored inside torchrun and srun."""
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import tyro
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.ranges import check_fields
 
 T = TypeVar("T")
 
@@ -20,14 +21,14 @@ _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def read_options(form: type[T], words: Sequence[str], *, prog: str, default: Any = None) -> T:
-    """A dataclass from `--key value` words. `default`, if there is one, has the values of all keys
-    that are not named."""
+    """A dataclass from `--key value` words, its numbers in the ranges that their annotations name.
+    `default`, if there is one, has the values of all keys that are not named."""
     parsed, rest = read_known_options(form, words, prog=prog, default=default)
     if rest:
         if not rest[0].startswith("-"):
             raise ConfigError(f"unexpected argument {rest[0]!r}: `{prog} --help` shows the options")
         flags = [name for name, _ in option_types(form if default is None else default)]
-        raise unknown(f"option of {prog}", rest[0].partition("=")[0], flags)
+        raise unknown(f"option of {prog.split()[-1]}", rest[0].partition("=")[0], flags)
     return parsed
 
 
@@ -46,6 +47,7 @@ def read_known_options(
         hints = dict(option_types(form if default is None else default))
         raise _refused(said.getvalue(), hints, words, prog) from None
     print(said.getvalue(), end="", file=sys.stderr)
+    check_fields(parsed, flag)
     return parsed, rest
 
 

@@ -1,10 +1,11 @@
 """What a number may be. One outside of its range is one sentence; so is one that is not finite or
 has more than 64 bits, unless its range says otherwise."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, get_type_hints
 
 from mixit_titan.errors import ConfigError
 
@@ -67,6 +68,26 @@ def check_ranges(
             allowed = ranges.get(key, ANY)
             if number not in allowed:
                 raise ConfigError(f"{name(key)} is {_shown(value)}: it must be {allowed}")
+
+
+def check_fields(form: Any, name: Callable[[str], str] = str) -> None:
+    """The same for a dataclass whose fields are annotated, `steps: Annotated[int, COUNT]`, and for
+    the dataclasses within."""
+    values = {field.name: getattr(form, field.name) for field in fields(form)}
+    check_ranges(values, _annotated(type(form)), name)
+    for value in values.values():
+        if is_dataclass(value):
+            check_fields(value, name)
+
+
+@functools.cache
+def _annotated(cls: type) -> dict[str, Range]:
+    return {
+        key: note
+        for key, hint in get_type_hints(cls, include_extras=True).items()
+        for note in getattr(hint, "__metadata__", ())
+        if isinstance(note, Range)
+    }
 
 
 def _is_plain(number: float) -> bool:

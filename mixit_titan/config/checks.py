@@ -58,7 +58,8 @@ def check_sections(sections: Sections, *, on_gpus: bool) -> None:
         if operator.attrgetter(key)(sections) == value and not on_gpus:
             shown = str(value).lower()
             raise ConfigError(
-                f"{key} is {shown}, which needs a GPU, and the ranks have none: set --{key} {instead}"
+                f"{key} is {shown}, which needs a GPU, and the ranks have none: "
+                f"set --{key} {instead}"
             )
     _check_backend(sections.compile.backend)
 

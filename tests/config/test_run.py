@@ -142,7 +142,7 @@ WRONG = {
     "--parallelism.tensor_parallel_degree 2": "does not fit 1 rank",
     "--training 5": "training in .* is '5': it must be a section",
     "--training.local_batch_size 0": "training.local_batch_size is 0: it must be in 1..1048576",
-    "--training.global_batch_size 0": "training.global_batch_size is 0: it must be in 1..16777216, or -1",
+    "--training.global_batch_size 0": "training.global_batch_size is 0: it must be in 1.*, or -1",
     "--metrics.log_freq 0": "metrics.log_freq is 0: it must be at least 1",
     "--validator.freq 0": "validator.freq is 0: it must be at least 1",
     "--loss.num_chunks -4": "loss.num_chunks is -4: it must be at least 1",
@@ -179,7 +179,7 @@ WRONG = {
     "--checkpoint.exclude_from_loading a": "unknown checkpoint.exclude_from_loading 'a' ",
     "--parallelism.expert_parallel_degree 2": "expert_parallel_degree is 2: it must be 1",
     "--training.enable_cpu_offload": "enable_cpu_offload is true, which needs a GPU",
-    "--checkpoint.async_mode async_with_pinned_mem": "needs a GPU, .* --checkpoint.async_mode async",
+    "--checkpoint.async_mode async_with_pinned_mem": "GPU, .* --checkpoint.async_mode async",
     "--optimizer.implementation fused_opt_states_bf16": "is fused_opt_states_bf16, which needs a",
     "--checkpoint.folder a\0b": "a text has no NUL in it",
 }
