@@ -168,6 +168,8 @@ WRONG = {
     "--model.init_std nan": "model.init_std is nan: it must be at least 0",
     "--model.rope_theta nan": "model.rope_theta is nan: it must be above 0",
     "--model.mixing.activation_c inf": "activation_c is inf: it must be a finite number",
+    "--model.mixing.depth_alpha 1e30": "model.mixing.depth_alpha is 1e.30: it must be in -8..8",
+    "--watch.step 1e-9": "watch.step is 1e-09: it must be in 1..",
     "--model.layers 1000000000000000000": "model.layers is 1000000000000000000: it must be in 1..",
     "--data.workers 100000": "data.workers is 100000: it must be in 0..256",
     "--debug.seed 99999999999999999999": "debug.seed is 99999999999999999999: it must be in 0..",

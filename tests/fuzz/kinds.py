@@ -22,3 +22,4 @@ KINDS: dict[str, Kind] = {
     "task": options.task_option,
     "words": options.words,
 }
+COSTLY = ("trained",)
