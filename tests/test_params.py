@@ -104,7 +104,7 @@ def test_float8_is_counted_without_torchao(
     ("arguments", "message"),
     {
         "--flavro 160m": "unknown option '--flavro'",
-        "--ranks 0": "--ranks is 0: it must be at least 1",
+        "--ranks 0": "--ranks is 0: it must be in 1..",
         f"--config {FILE_1B} --flavor 8b": "--flavor does not go with --config",
         f"--config {FILE_1B} --gpu h10": "unknown GPU 'h10': did you mean 'H100'?",
         f"--config {FILE_1B} --gpu H100-SXM5": "unknown GPU 'H100-SXM5': did you mean 'H100'?",

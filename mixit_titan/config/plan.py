@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 import torch
 
-from mixit_titan.config.checks import check_numbers, set_batch
+from mixit_titan.config.checks import check_sections, set_batch
 from mixit_titan.config.estimate import memory_left
 from mixit_titan.config.sections import HIDDEN, MixingSection, Sections, TopLevel, defaults
 from mixit_titan.config.small import small_model
@@ -80,7 +80,7 @@ def plan_table(
         _check_device(top.device, table, where, on_gpus)
     sections = _sections(table, where, on_gpus, problems)
     with problems.noted():
-        check_numbers(sections)
+        check_sections(sections, on_gpus=on_gpus)
     with problems.noted():
         set_batch(sections, world_size, given=table.get("training", {}))
     shape = _changed(find_flavor(sections.model.flavor), table.get("model", {}), "model", where)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mixit_titan.config.checks import SHARD_OVER_ALL
+from mixit_titan.config.checks import NEED_GPUS, SHARD_OVER_ALL
 
 _SMALL = (
     *("--device", "cpu"),
@@ -17,4 +17,9 @@ def small_model(table: dict[str, Any]) -> str:
     """Overrides by which `train` and `bench` run a small model on the CPU, on random tokens, with
     the other settings of the run that `table` describes."""
     split = SHARD_OVER_ALL if "parallelism" in table else ()
-    return " ".join((*_SMALL, *split))
+    instead = []
+    for name, (value, other) in NEED_GPUS.items():
+        section, key = name.split(".")
+        if table.get(section, {}).get(key) == value:
+            instead += [f"--{name}", other]
+    return " ".join((*_SMALL, *split, *instead))

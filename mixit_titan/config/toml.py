@@ -3,18 +3,17 @@ the file and the nearest right spelling."""
 
 import dataclasses
 from collections.abc import Iterable
-from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import tomli
 import typeguard
 
-from mixit_titan.errors import ConfigError, Problems, nearest, unknown
+from mixit_titan.config.ranges import RANGES, check_names
+from mixit_titan.errors import ConfigError, Problems, nearest, shown, unknown
+from mixit_titan.options import describe
+from mixit_titan.ranges import check_ranges
 
 T = TypeVar("T")
-
-
-_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 class Text(str):
@@ -29,8 +28,10 @@ def read_toml(path: str) -> dict[str, Any]:
         raise ConfigError(f"there is no config file {path!r}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path!r} is a folder: name a TOML file") from None
-    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply") from None
 
 
 def read_run(path: str, overrides: list[str]) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def apply_overrides(table: dict[str, Any], overrides: list[str]) -> None:
         flag = words.pop(0)
         if not flag.startswith("--") or len(flag) == 2:
             raise ConfigError(
-                f"unexpected argument {flag!r}: overrides look like --section.key value"
+                f"unexpected argument {shown(flag)}: overrides look like --section.key value"
             )
         key, has_value, text = flag[2:].partition("=")
         if not has_value:
@@ -94,7 +95,11 @@ def fill(
     for key, value in table.items():
         with problems.noted():
             if key in own:
-                values[key] = _checked(value, hints[key], f"{section}.{key}", where)
+                checked = _checked(value, hints[key], f"{section}.{key}", where)
+                full = {f"{section}.{key}": checked}
+                check_ranges(full, RANGES)
+                check_names(full)
+                values[key] = checked
             elif key not in others:
                 allowed = [f"{section}.{name}" for name in (*own, *others)]
                 raise unknown("key", f"{section}.{key}", allowed, where=where)
@@ -109,11 +114,13 @@ def fill(
 
 
 def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
+    if isinstance(value, str) and "\0" in value:
+        raise ConfigError(f"{key} in {where} is {shown(value)}: a text has no NUL in it")
     meanings = _meanings(value) if isinstance(value, Text) else [value]
     for meaning in meanings:
         if _fits(meaning, hint):
             return meaning
-    raise ConfigError(f"{key} in {where} is {meanings[0]!r}: expected {_describe(hint)}")
+    raise ConfigError(f"{key} in {where} is {shown(meanings[0])}: expected {describe(hint)}")
 
 
 def _meanings(text: Text) -> list[Any]:
@@ -124,7 +131,7 @@ def _meanings(text: Text) -> list[Any]:
 def _parse(text: str) -> Any:
     try:
         return tomli.loads(f"value = {text}")["value"]
-    except tomli.TOMLDecodeError:
+    except (ValueError, RecursionError):  # tomli's own, and Python's about thousands of digits
         return str(text)
 
 
@@ -136,16 +143,3 @@ def _fits(value: Any, hint: Any) -> bool:
     except typeguard.TypeCheckError:
         return False
     return True
-
-
-def _describe(hint: Any) -> str:
-    """`a whole number`, `'none', 'selective', 'full'`, `a number or 'plain'`"""
-    if hint in _PLAIN:
-        return _PLAIN[hint]
-    if get_origin(hint) is Literal:
-        return ", ".join(repr(value) for value in get_args(hint))
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(_describe(h) for h in get_args(hint) if h is not NoneType)
-    if get_origin(hint) is list:
-        return f"a list of {_describe(get_args(hint)[0])}"
-    return str(hint)

@@ -7,6 +7,8 @@ import tyro
 
 from mixit_titan.errors import ConfigError, Problems
 from mixit_titan.model.hardware import GPUS
+from mixit_titan.options import flag
+from mixit_titan.ranges import COUNT, NOT_NEGATIVE, Range, check_fields
 from mixit_titan.slurm.cluster import seconds
 
 SIGNAL_MARGIN = 30  # seconds between the last moment of a save and the time limit
@@ -24,10 +26,10 @@ class SubmitArguments:
 
     config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
     """A TOML file, such as one of train_configs/."""
-    nodes: int = 1
-    min_nodes: int | None = None
+    nodes: Annotated[int, Range(least=1, most=2**16)] = 1
+    min_nodes: Annotated[int | None, COUNT] = None
     """Also run on fewer nodes, down to so many, where no more are free (default: never)."""
-    gpus_per_node: int = 8
+    gpus_per_node: Annotated[int, Range(least=0, most=1024)] = 8
     """0: one rank a node, on its CPU."""
     time: str = "24:00:00"
     """The limit of one start; a run may take several."""
@@ -41,9 +43,9 @@ class SubmitArguments:
     """Variants, separated by commas: a job array with one run each."""
     after: str | None = None
     """Start when this job has ended well."""
-    max_restarts: int = 20
+    max_restarts: Annotated[int, NOT_NEGATIVE] = 20
     """How often the job may be started again."""
-    save_seconds: int = 150
+    save_seconds: Annotated[int, Range(least=10, most=10**6)] = 150
     """How long a save may take: the run is asked to stop so long, and some seconds, before its
     limit."""
     gpu: Annotated[str, tyro.conf.arg(help=", ".join(GPUS))] = "H100"
@@ -56,14 +58,9 @@ class SubmitArguments:
 
 
 def check_numbers(args: SubmitArguments, problems: Problems) -> None:
-    at_least = {"nodes": 1, "gpus_per_node": 0, "max_restarts": 0, "save_seconds": 10}
-    for name, least in at_least.items():
-        with problems.noted():
-            if getattr(args, name) < least:
-                flag = name.replace("_", "-")
-                raise ConfigError(f"--{flag} is {getattr(args, name)}: it must be at least {least}")
+    check_fields(args, flag, problems)
     with problems.noted():
-        if args.min_nodes is not None and not 1 <= args.min_nodes <= max(args.nodes, 1):
+        if args.min_nodes is not None and args.min_nodes > max(args.nodes, 1):
             raise ConfigError(
                 f"--min-nodes is {args.min_nodes}: it must be 1 to --nodes {args.nodes}"
             )

@@ -20,7 +20,7 @@ WRONG = {
     "--nodes 2 --gpus-per-node 8": "global_batch_size = 8 cannot be divided among 16",
     "--nodes 2 --parallelism.data_parallel_shard_degree 3": "does not fit 2 rank(s)",
     "--nodes 2 --min-nodes 3": "--min-nodes is 3: it must be 1 to --nodes 2",
-    "--nodes 0": "--nodes is 0: it must be at least 1",
+    "--nodes 0": "--nodes is 0: it must be in 1..65536",
     "--time tomorrow": "--time is 'tomorrow': write HH:MM:SS",
     "--time 5": "--time 5 is too short: 180 s of it are kept for saving",
     "--after nope": "Slurm refuses the job: Job dependency problem",
@@ -155,8 +155,8 @@ FILE_8B = str(shipped_configs()["8b_fineweb_edu"])
         (
             [FILE_8B, "--nodes", "0", "--save-seconds", "1", "--trainin.steps", "3"],
             [
-                "--nodes is 0: it must be at least 1",
-                "--save-seconds is 1: it must be at least 10",
+                "--nodes is 0: it must be in 1..65536",
+                "--save-seconds is 1: it must be in 10..1000000",
                 "did you mean 'training'",
                 "data.path = 'nowhere'",
             ],

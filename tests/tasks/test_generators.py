@@ -34,6 +34,7 @@ from mixit_titan.tasks.modular_sum import ModularSum
 from mixit_titan.tasks.mqar import Mqar
 from mixit_titan.tasks.parity import Parity
 from mixit_titan.tasks.retrieval import Retrieval
+from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.sorting import Sorting
 from mixit_titan.tasks.task import Task
 
@@ -328,7 +329,7 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("message", IMPOSSIBLE)
 def test_an_impossible_difficulty_is_one_sentence(message: str) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        IMPOSSIBLE[message].check()
+        Run(task=IMPOSSIBLE[message], settings=Settings()).check()
     assert "\n" not in str(error.value)
 
 
