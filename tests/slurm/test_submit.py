@@ -20,7 +20,7 @@ WRONG = {
     "--nodes 2 --gpus-per-node 8": "global_batch_size = 8 cannot be divided among 16",
     "--nodes 2 --parallelism.data_parallel_shard_degree 3": "does not fit 2 rank(s)",
     "--nodes 2 --min-nodes 3": "--min-nodes is 3: it must be 1 to --nodes 2",
-    "--nodes 0": "--nodes is 0: it must be at least 1",
+    "--nodes 0": "--nodes is 0: it must be in 1..",
     "--time tomorrow": "--time is 'tomorrow': write HH:MM:SS",
     "--time 5": "--time 5 is too short: 180 s of it are kept for saving",
     "--after nope": "Slurm refuses the job: Job dependency problem",
