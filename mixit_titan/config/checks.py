@@ -242,5 +242,5 @@ def _check_initial(path: str | None) -> None:
     if path and not Path(path).is_dir():
         raise ConfigError(
             f"checkpoint.initial_load_path = {path!r} is not a folder: name that of a checkpoint, "
-            "such as runs/NAME/checkpoint/step-N"
+            "such as /home/me/runs/NAME/checkpoint/step-N"
         )
