@@ -1,5 +1,5 @@
 """What a number may be. One outside of its range is one sentence; so is one that is not finite or
-has more than 64 bits, unless its range says otherwise."""
+has more than 64 bits."""
 
 import functools
 import math
@@ -20,19 +20,16 @@ class Range:
     below: float | None = None
     also: float | None = None
     """A number outside that has a meaning of its own, such as -1 for "all"."""
-    infinite: bool = False
-    """Whether it may be infinite: "no limit"."""
 
     def __contains__(self, number: float) -> bool:
         if number == self.also:
             return True
         return (
-            (self.infinite or _is_plain(number))
+            _is_plain(number)
             and (self.least is None or number >= self.least)
             and (self.most is None or number <= self.most)
             and (self.above is None or number > self.above)
             and (self.below is None or number < self.below)
-            and not math.isnan(number)
         )
 
     def __str__(self) -> str:
@@ -71,9 +68,12 @@ def check_ranges(
             if isinstance(number, bool) or not isinstance(number, int | float):
                 continue
             allowed = ranges.get(key, ANY)
+            finite = "finite and " if number in (math.inf, -math.inf) and allowed != ANY else ""
             with problems.noted():
                 if number not in allowed:
-                    raise ConfigError(f"{name(key)} is {shown(value)}: it must be {allowed}")
+                    raise ConfigError(
+                        f"{name(key)} is {shown(value)}: it must be {finite}{allowed}"
+                    )
 
 
 def check_fields(

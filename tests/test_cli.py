@@ -50,7 +50,7 @@ def test_params_prints_table_4(
         "params --flavor 9b": "unknown model.flavor '9b'",
         "train nope.toml": "there is no config file 'nope.toml'",
         f"train {MIXIT} --dump_folder /proc/x": "'/proc/x' is not a writable directory",
-        f"train {MIXIT} --nproc 0": "--nproc is 0: it must be at least 1",
+        f"train {MIXIT} --nproc 0": "--nproc is 0: it must be in 1..4096",
         f"train {MIXIT} --nproc 3": "cannot be divided among 3 data-parallel ranks",
         f"train {MIXIT} --model.varant mixit": "did you mean 'model.variant'",
     }.items(),

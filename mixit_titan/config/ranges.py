@@ -22,7 +22,7 @@ RANGES: dict[str, Range] = {
     "training.local_batch_size": Range(least=1, most=2**20),
     "training.global_batch_size": _ROWS,
     "training.seq_len": Range(least=1, most=2**24),
-    "training.max_norm": Range(above=0, infinite=True),
+    "training.max_norm": POSITIVE,
     "training.steps": _STEPS,
     "training.gc_freq": COUNT,
     "optimizer.lr": POSITIVE,

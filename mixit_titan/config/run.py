@@ -13,7 +13,13 @@ from torchtitan.components.loss import BaseLoss, ChunkedLossWrapper, CrossEntrop
 from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.trainer import Trainer
 
-from mixit_titan.config.checks import check_data, check_folder, check_hugging_face, check_loss
+from mixit_titan.config.checks import (
+    check_data,
+    check_folder,
+    check_hugging_face,
+    check_loss,
+    check_memory,
+)
 from mixit_titan.config.plan import Plan, plan_run
 from mixit_titan.config.sections import DataSection, LossSection
 from mixit_titan.config.toml import fill, read_run
@@ -95,6 +101,7 @@ def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None
     world_size = ranks_from_environment()
     ranks = world_size or local_ranks(nproc)
     run = load_run(path, overrides, world_size=ranks)
+    check_memory(run, ranks)
     check_folder(run)
     if world_size is not None:
         with _command_said([path, *overrides], _same_ranks(world_size)):

@@ -56,7 +56,7 @@ class Settings:
     weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
     beta2: Annotated[float, Range(least=0, below=1)] = 0.98
     """Of AdamW: how long it remembers the size of gradients."""
-    clip: Annotated[float, Range(above=0, infinite=True)] = 1.0
+    clip: Annotated[float, POSITIVE] = 1.0
     """The largest norm of a gradient."""
     train: Annotated[int, EXAMPLES] = 0
     """Different training examples; 0: all that there are, or new ones at every step."""

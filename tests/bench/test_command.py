@@ -131,7 +131,7 @@ def test_a_file_of_the_first_version_can_be_compared(
         "--flavor 9b": "unknown model.flavor '9b'",
         "--seq-len 16,x": "--seq-len is '16,x': it must be a number",
         "--batch 0": "--batch is 0: it must be at least 1",
-        "--batch 10000000": "a batch of 10000000 sequences of 128 tokens does not fit",
+        "--batch 1000000": "a batch of 1000000 sequences of 128 tokens does not fit",
         "--width 30": "model.heads = 4 does not divide model.width = 30",
         "--compile of": "did you mean 'off'",
         "--ac some": "unknown --ac 'some'",
@@ -178,7 +178,7 @@ def test_a_scan_is_a_process_per_point(
     with pytest.raises(SystemExit) as exit_:
         call(monkeypatch, *arguments, "10000000,2")
     assert exit_.value.code == 1
-    assert "a batch of 10000000 sequences of 16 tokens does not fit" in capsys.readouterr().err
+    assert "a batch of 1000000 sequences of 16 tokens does not fit" in capsys.readouterr().err
     (measured,) = tmp_path.glob("points/*/bench.json")
     assert measured.parent.name == "batch-2" and not (tmp_path / "bench.json").exists()
     before = measured.stat().st_mtime_ns

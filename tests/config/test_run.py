@@ -162,7 +162,7 @@ WRONG = {
     "--lr_scheduler.decay_ratio 1.5": "lr_scheduler.decay_ratio is 1.5: it must be in 0..1",
     "--lr_scheduler.min_lr_factor nan": "lr_scheduler.min_lr_factor is nan: it must be in 0..1",
     "--optimizer.lr nan": "optimizer.lr is nan: it must be above 0",
-    "--optimizer.lr inf": "optimizer.lr is inf: it must be above 0",
+    "--optimizer.lr inf": "optimizer.lr is inf: it must be finite and above 0",
     "--optimizer.eps -1.0": "optimizer.eps is -1.0: it must be at least 0",
     "--optimizer.weight_decay -1.0": "optimizer.weight_decay is -1.0: it must be at least 0",
     "--optimizer.betas 5,5": "optimizer.betas is .5, 5.: it must be at least 0 and below 1",

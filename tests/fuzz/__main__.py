@@ -32,7 +32,7 @@ def main() -> None:
     good = make_good(folder / "good", server)
     tried = fuzz(server, good, folder, cases=cases, seed=args.seed, seconds=args.seconds)
     for number, (kind, end) in enumerate(tried, 1):
-        if number % 500 == 0:
+        if number % 100 == 0:
             print(f"{number:,} of {len(cases):,}", file=sys.stderr, flush=True)
         if isinstance(end, int):
             found[kind, f"exit code {end}"] += 1

@@ -8,7 +8,7 @@ import pytest
 
 from tests.forkserver import PRELOADED, Forkserver
 from tests.fuzz.attempt import CANARY, BrokenPromise, Outcome, attempt, check
-from tests.fuzz.good import Good, make_good
+from tests.fuzz.good import CONFIGS, Good, make_good
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.run import COMMAND_MODULES, fuzz, in_turn
 
@@ -45,6 +45,35 @@ def _try(
     tried = fuzz(server, good, folder, cases=cases, seed=seed, seconds=SECONDS)
     broken = [end for _, end in tried if isinstance(end, BrokenPromise)]
     assert not broken, "\n\n".join(map(str, broken))
+
+
+TRAIN = f"train {CONFIGS / 'debug_mixit.toml'} --dump_folder run"
+HOLES = {
+    "task addition --lr nan": "--lr is nan: it must be above 0",
+    "task addition --beta2 5": "--beta2 is 5.0: it must be at least 0 and below 1",
+    "task addition --width 0": "--width is 0: it must be in 1..65536",
+    "task addition --clip nan": "--clip is nan: it must be above 0",
+    f"task addition --width 1{20 * '0'}": "it must be in 1..65536",
+    f"task hop --length 1{20 * '0'}": "it must be in 1..10000",
+    f"sweep addition --set batch=1{20 * '0'}": "it must be in 1..1048576",
+    f"prepare {300 * 'x'} --tokenizer bytes --out out": "cannot be used: File name too long",
+    f"prepare stdlib --tokenizer bytes --out {300 * 'x'}": "File name too long",
+    f"prepare stdlib --train-tokenizer 1{12 * '0'} --out out": "it must be in 1..16777216",
+    "bench --rounds nan": "--rounds is 'nan': expected a whole number",
+    "bench --tolerance nan": "--tolerance is nan: it must be at least 0",
+    f"{TRAIN} --checkpoint.initial_load_path /nowhere": "'/nowhere' is not a folder",
+    f"{TRAIN} --checkpoint.load_step 3": "load_step is 3 and run/checkpoint has no checkpoint",
+    f"{TRAIN} --model.width 1000000 --model.heads 1": "and this machine has",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), HOLES.items(), ids=range(len(HOLES)))
+def test_what_was_accepted_once_is_refused(
+    words: str, said: str, commands: Forkserver, tmp_path: Path
+) -> None:
+    outcome = attempt(commands, words.split(), tmp_path, seconds=SECONDS)
+    check(outcome, codes=[2])
+    assert said in outcome.sentences[0]
 
 
 def _outcome(folder: Path, **what: object) -> Outcome:
