@@ -50,7 +50,7 @@ FORMS = {
     "mad_selective_copying": (r"[\d_]+( [\d_]+)* \|( _){8}", r"\d+( \d+){7}"),
     "mad_compression": (r"(\d+ )+\|", r"\d+( \d+)*"),
     "mad_memorization": (r"\d+ \?( \d+ \?){15}", r"\d+( \d+){15}"),
-    "induction": (r"\d+( \d+)*", r"\d+ \d+ \d+"),
+    "induction": (r"\d+( \d+){22}", r"\d+( \d+){6}"),
     "sorting": (r"\d+( \d+){15} \|( \d+){15}", r"\d+( \d+){15}"),
     "dyck_k": (r"\(\d( \(\d| \d\))*", r"\d\)( \d\))*"),
     "parity": (r"[01]( [01])*", r"[01]( [01])*"),

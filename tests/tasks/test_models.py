@@ -71,6 +71,29 @@ def test_paper_presets_are_table_9() -> None:
         assert tuple(getattr(settings, column) for column in columns) == row
 
 
+def test_the_paper_presets_of_mqar_and_mad_are_those_of_their_own_papers() -> None:
+    """64 epochs of 100,000 examples in batches of 512, and 200 epochs of 12,800 in batches of 128;
+    memorization has 256 examples. Difficulties: the first of Figure 2, and MAD's baselines."""
+    run = preset_run("mqar", "paper", [])
+    assert (run.task.vocab, run.task.length, run.task.pairs) == (8192, 64, 4)
+    assert run.task.power_a == 0.01 and not run.task.random_filler
+    assert run.settings.steps == 64 * 100_000 // 512
+    baselines = {
+        "mad_recall": {"vocab": 16, "length": 128},
+        "mad_fuzzy_recall": {"vocab": 16, "length": 128, "key_tokens": 3, "value_tokens": 3},
+        "mad_noisy_recall": {"vocab": 32, "length": 128, "noise_vocab": 16, "noise_share": 0.2},
+        "mad_selective_copying": {"vocab": 16, "length": 256, "copies": 16},
+        "mad_compression": {"vocab": 16, "length": 32},
+        "mad_memorization": {"vocab": 256, "length": 32},
+    }
+    for name, difficulty in baselines.items():
+        run = preset_run(name, "paper", [])
+        assert vars(run.task) == difficulty
+        train = 256 if name == "mad_memorization" else 12_800
+        assert (run.settings.train, run.settings.steps) == (train, 200 * train // 128)
+        assert (run.settings.width, run.settings.lr, run.settings.test) == (128, 5e-4, 1280)
+
+
 def test_random_trains_tokens_positions_and_unembedding_and_nothing_else() -> None:
     run = make_run("addition", "--variant random --digits 2")
     model = build_model(run)
