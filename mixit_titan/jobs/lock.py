@@ -100,7 +100,23 @@ class FolderLock:
         while not self._released.wait(_BEAT):
             beat += 1
             with contextlib.suppress(OSError):
+                self._leave_to_another()
                 self._say(beat)
+
+    def _leave_to_another(self) -> None:
+        """End this process where it was suspended for so long that another took the folder: it must
+        not write there again, not even a checkpoint."""
+        with self._guard:
+            owner = None if self._file == -1 else _read(self._file)
+        ours = _ourselves()
+        if owner is not None and any(owner[key] != ours[key] for key in ours):
+            print(
+                f"mixit-titan: process {owner['pid']} on {owner['host']} took {self._path.parent} "
+                f"while this one stood still for over {_LEASE:.0f} s: this one ends",
+                file=sys.stderr,
+                flush=True,
+            )
+            os._exit(1)
 
     def _forget(self) -> None:
         """Also in a fork, which may outlive the owner and is not to keep the folder."""

@@ -136,6 +136,27 @@ def test_a_writer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             time.sleep(0.02)
 
 
+def test_a_writer_whose_folder_was_taken_over_ends(tmp_path: Path) -> None:
+    """As on a machine that was suspended for longer than the lease."""
+    code = (
+        "import sys, time; from pathlib import Path; from mixit_titan.jobs import lock\n"
+        "lock._BEAT = 0.05\n"
+        "lock.FolderLock(Path(sys.argv[1]), '--out')\n"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=-1, stderr=-1, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "held\n"
+        while holder.poll() is None:
+            other_host(tmp_path, pid=77)
+            time.sleep(0.2)
+        errors = holder.stderr.read()
+    assert holder.returncode == 1
+    assert "process 77 on elsewhere took" in errors
+    assert json.loads((tmp_path / ".lock").read_text())["host"] == "elsewhere"
+
+
 @pytest.mark.parametrize(
     ("words", "option"),
     [
