@@ -142,7 +142,7 @@ def _rehearse(drill: Drill, name: str, out: Path, console: Console) -> None:
     else:
         console.print(f"{fault.title} ...")
         unbroken = out / "unbroken" / "run"
-        trial = try_fault(name, fault, drill.make(home), unbroken, exact=drill.exact)
+        trial = try_fault(name, fault, lambda: drill.make(home), unbroken, exact=drill.exact)
     write_json(home / "trial.json", trial.described())
 
 

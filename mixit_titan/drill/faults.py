@@ -19,6 +19,8 @@ class Fault:
     happen: Callable[[Run], None]
     """Returns when the run has ended or, if it `survives`, goes on. Raises DrillFailed where it
     ended otherwise than it should."""
+    check: Callable[[Run], None] = lambda run: None
+    """What else must hold when the run is finished."""
     survives: bool = False
     fewer: bool = False
     """It resumes on fewer ranks."""
@@ -68,6 +70,11 @@ def damaged_checkpoint(run: Run) -> None:
     _flip_bytes(max(newest.glob("*.distcp"), key=lambda file: file.stat().st_size))
     run.signal_rank(0, signal.SIGKILL)
     run.wait_for_end()
+
+
+def was_set_aside(run: Run) -> None:
+    if not any(run.checkpoints.glob(".broken-*")):
+        raise DrillFailed("the damaged checkpoint was not noticed")
 
 
 def slow_save(run: Run) -> None:
@@ -130,12 +137,14 @@ FAULTS = {
     "kill_launcher": Fault(
         title="kill -9 of the launcher", happen=kill_launcher, impossible=_one_process
     ),
-    "sigterm": Fault(title="SIGTERM, or the time limit of Slurm", happen=sigterm),
+    "sigterm": Fault(title="SIGTERM or time limit", happen=sigterm),
     "sigstop": Fault(title="a rank that stands still", happen=sigstop, impossible=_not_watched),
     "full_disk": Fault(
         title="a full disk", happen=full_disk, on_small_disk=True, impossible=_local_only
     ),
-    "damaged_checkpoint": Fault(title="a damaged checkpoint", happen=damaged_checkpoint),
+    "damaged_checkpoint": Fault(
+        title="a damaged checkpoint", happen=damaged_checkpoint, check=was_set_aside
+    ),
     "slow_save": Fault(
         title="a slow save",
         happen=slow_save,

@@ -10,7 +10,9 @@ from mixit_titan.drill.trial import Trial
 from mixit_titan.files import write_json, write_text
 from mixit_titan.tables import literal, markdown_table, screen_table
 
-COLUMNS = ("fault", "outcome", "trained again after", "steps again", "losses", "weights")
+COLUMNS = ("fault", "outcome", "trains again", "steps lost", "losses", "weights")
+
+_PLAIN = {"box": None, "pad_edge": False, "title_justify": "left"}
 
 
 def cells(trial: Trial) -> list[str]:
@@ -23,14 +25,14 @@ def cells(trial: Trial) -> list[str]:
         title,
         trial.outcome,
         f"{trial.seconds:.1f} s",
-        str(trial.steps_again),
+        str(trial.steps_lost),
         *("the same" if each == 0 else f"{each:.1e}" for each in differ),
     ]
 
 
 def screen(trials: list[Trial], setup: Setup) -> Table:
     title = f"A run of {setup.ranks} ranks, disturbed, beside the unbroken one"
-    return screen_table(title, COLUMNS, map(cells, trials), left=2)
+    return screen_table(title, COLUMNS, map(cells, trials), left=2, **_PLAIN)
 
 
 def explanations(trials: list[Trial]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from mixit_titan.errors import RunFailed
 from mixit_titan.runtime.checkpoint_files import steps
 from mixit_titan.runtime.heartbeat import read_heartbeats
+from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import RunState, read_state
 
 _LOOKS = 0.01  # seconds between two
@@ -19,6 +20,10 @@ _SECONDS = 1800.0  # a run that has come no further by then is stuck
 
 class DrillFailed(RunFailed):
     """A run did not do what it should have done. The drill goes on with the next fault."""
+
+
+class TooQuick(DrillFailed):
+    """A run was finished before it could be disturbed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +99,12 @@ class Run:
         return read_state(self.folder) or RunState("starting", 0, "")
 
     @property
+    def step(self) -> int:
+        """The last that is done, also where the next start has begun to write its state."""
+        lines = read_metrics(self.folder / "metrics.jsonl")
+        return max(self.state.step, lines[-1]["step"] if lines else 0)
+
+    @property
     def checkpoints(self) -> Path:
         return self.folder / "checkpoint"
 
@@ -130,10 +141,7 @@ class Run:
         def there() -> bool:
             state = self.state
             if state.word == "finished" or state.step == self.setup.steps:
-                raise DrillFailed(
-                    "the run was finished before it could be disturbed: give it more steps, "
-                    f"--training.steps {10 * self.setup.steps}"
-                )
+                raise TooQuick(f"it was finished before step {step} was seen")
             return (
                 state.word == "running"
                 and state.step >= step

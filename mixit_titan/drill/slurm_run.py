@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from mixit_titan.slurm.arguments import SubmitArguments
 from mixit_titan.slurm.submit import submit
 
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+_SECONDS_BETWEEN = 2.0
 _PACKAGES = str(Path(__file__).parents[2])  # where a node finds this one
 
 
@@ -27,6 +29,7 @@ class SlurmRun(Run):
         self.submission = dataclasses.replace(submission, config=str(setup.config))
         self.job: str | None = None
         self.requeued = 0
+        self._known = ("", 0.0, "")  # a job, when Slurm was asked for it, and its word
 
     def start(self, overrides: Sequence[str] = (), *, fewer: bool = False) -> None:
         """A job that was requeued has begun by itself."""
@@ -56,9 +59,13 @@ class SlurmRun(Run):
         return self.job is not None and self._word() in _ENDED
 
     def _word(self) -> str:
-        shown = _slurm("scontrol", "--oneliner", "show", "job", self.job)
-        words = dict(word.split("=", 1) for word in shown.split() if "=" in word)
-        return words["JobState"]
+        """Slurm's word for the job, of some seconds ago at most: its controller serves others."""
+        job, asked, word = self._known
+        if job != self.job or time.monotonic() > asked + _SECONDS_BETWEEN:
+            shown = _slurm("scontrol", "--oneliner", "show", "job", self.job)
+            word = dict(each.split("=", 1) for each in shown.split() if "=" in each)["JobState"]
+            self._known = (self.job, time.monotonic(), word)
+        return word
 
     def wait_for_end(self) -> None:
         """Until it has ended, or requeued itself."""

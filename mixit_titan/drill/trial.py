@@ -3,15 +3,18 @@
 import contextlib
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from mixit_titan.drill.comparison import compare
 from mixit_titan.drill.faults import Fault
-from mixit_titan.drill.run import DrillFailed, Run
+from mixit_titan.drill.run import DrillFailed, Run, TooQuick
 from mixit_titan.drill.small_disk import small_disk
 from mixit_titan.drill.toy import INTERVAL
+
+_ATTEMPTS = 3
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -26,7 +29,7 @@ class Trial:
     """Of one that failed or was skipped."""
     seconds: float | None = None
     """From the fault until the run had trained another step."""
-    steps_again: int | None = None
+    steps_lost: int | None = None
     """Steps that were done once more."""
     losses: float | None = None
     """The largest difference to the unbroken run."""
@@ -36,8 +39,20 @@ class Trial:
         return asdict(self)
 
 
-def try_fault(name: str, fault: Fault, run: Run, unbroken: Path, *, exact: bool) -> Trial:
-    """Start the run in its folder, which is emptied before, and disturb it."""
+def try_fault(
+    name: str, fault: Fault, make: Callable[[], Run], unbroken: Path, *, exact: bool
+) -> Trial:
+    """Start a run in its folder, which is emptied before, and disturb it."""
+    for _ in range(_ATTEMPTS):
+        trial = _attempt(name, fault, make(), unbroken, exact=exact)
+        if trial is not None:
+            return trial
+    why = "the runs were finished before they could be disturbed: set --training.steps 1000"
+    return Trial(fault=name, outcome="failed", why=why)
+
+
+def _attempt(name: str, fault: Fault, run: Run, unbroken: Path, *, exact: bool) -> Trial | None:
+    """None where the run was too quick for it."""
     shutil.rmtree(run.home, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         if fault.on_small_disk:
@@ -49,6 +64,8 @@ def try_fault(name: str, fault: Fault, run: Run, unbroken: Path, *, exact: bool)
         stack.callback(run.close)
         try:
             return _disturbed(name, fault, run, unbroken, exact=exact and not fault.fewer)
+        except TooQuick:
+            return None
         except DrillFailed as failure:
             return Trial(fault=name, outcome="failed", why=str(failure))
 
@@ -56,23 +73,24 @@ def try_fault(name: str, fault: Fault, run: Run, unbroken: Path, *, exact: bool)
 def _disturbed(name: str, fault: Fault, run: Run, unbroken: Path, *, exact: bool) -> Trial:
     run.start(fault.overrides)
     run.wait_for_step(2 * INTERVAL + 3, saved=2)
-    begun, before = time.monotonic(), run.state.step
+    begun = time.monotonic()
     fault.happen(run)
-    before = max(before, run.state.step)
+    done = run.step
     run.mark()
     if not fault.survives:
         run.start(fault.overrides, fewer=fault.fewer)
     run.wait_for_training()
     seconds = time.monotonic() - begun
-    resumed = before if fault.survives else run.started_at[-1]
+    resumed = done if fault.survives else run.started_at[-1]
     run.wait_for_finish()
+    fault.check(run)
     difference = compare(run.folder, unbroken, steps=run.setup.steps)
     difference.check(exact=exact)
     return Trial(
         fault=name,
         outcome="passed",
         seconds=round(seconds, 1),
-        steps_again=before - resumed,
+        steps_lost=done - resumed,
         losses=difference.losses,
         weights=difference.weights,
     )

@@ -24,10 +24,12 @@ SPLIT = {
 @pytest.mark.parametrize("name", sorted(shipped_configs()))
 def test_every_config_has_a_toy(tmp_path: Path, name: str) -> None:
     config, toy = str(shipped_configs()[name]), tmp_path / "toy.toml"
-    setup = write_setup(config, [], toy, steps=60, ranks=4, fewer=3, on_gpus="debug" not in name)
+    ranks, on_gpus = 64 if name.startswith("8b") else 4, "debug" not in name
+    sizes = {"steps": 60, "ranks": ranks, "fewer": ranks - ranks // 4}
+    setup = write_setup(config, [], toy, **sizes, on_gpus=on_gpus)
     assert (setup.steps, setup.why_not_fewer, setup.watched) == (60, None, True)
-    real = plan_run(config, [], world_size=4, on_gpus="debug" not in name)
-    small = plan_run(str(toy), [], world_size=4, on_gpus="debug" not in name)
+    real = plan_run(config, [], world_size=ranks, on_gpus=on_gpus)
+    small = plan_run(str(toy), [], world_size=ranks, on_gpus=on_gpus)
     for key in ("bias", "tied", "rope_theta", "rope_factor", "init_std"):
         assert getattr(small.model.shape, key) == getattr(real.model.shape, key)
     assert (small.model.shape.kv_heads is None) == (real.model.shape.kv_heads is None)

@@ -72,7 +72,7 @@ def test_a_run_that_differs_in_its_last_bits_fails(
         change(source)
     run = Pretended(tmp_path / "home", source)
     fault = Fault(title="nothing", happen=lambda run: None)
-    trial = try_fault("kill_rank", fault, run, unbroken, exact=True)
+    trial = try_fault("kill_rank", fault, lambda: run, unbroken, exact=True)
     assert run.closed
     if change is None:
         assert (trial.outcome, trial.losses, trial.weights) == ("passed", 0.0, 0.0)
