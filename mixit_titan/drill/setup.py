@@ -11,7 +11,8 @@ from mixit_titan.drill.toy import toy_table, write_toml
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.watch import FLOOR, WatchConfig
 
-_LONGER = 15.0  # seconds: what a watch may have learned beyond its floor, and some
+_LONGER = 5.0  # seconds
+_LEARNED = 10.0  # seconds, beyond the floor: of steps that take a second on a busy machine
 
 
 def write_setup(
@@ -53,4 +54,6 @@ def _why_not_fewer(toy: Path, overrides: list[str], fewer: int, on_gpus: bool | 
 
 
 def _long_save(watch: WatchConfig) -> float:
-    return min(watch.save / 2, (FLOOR if watch.step is None else watch.step) + _LONGER)
+    """Longer than a step may take, where a save may take so long."""
+    limit = FLOOR + _LEARNED if watch.step is None else watch.step
+    return min(watch.save / 2, limit + _LONGER)

@@ -70,7 +70,7 @@ def test_a_mistake_is_one_sentence(
 def test_all_faults_on_two_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_server: None
 ) -> None:
-    assert drill(monkeypatch, tmp_path, "--nproc", "2", "--watch.step", "15") == 0
+    assert drill(monkeypatch, tmp_path, "--nproc", "2", "--watch.step", "10") == 0
     trials = json.loads((tmp_path / "drill.json").read_text())["faults"]
     assert [trial["fault"] for trial in trials] == list(FAULTS)
     for trial in trials:
