@@ -96,6 +96,21 @@ def status(arguments: list[str]) -> None:
     show_status(read_options(StatusArguments, arguments, prog="mixit-titan status"))
 
 
+def drill(arguments: list[str]) -> None:
+    from mixit_titan.config.toml import read_run
+    from mixit_titan.drill.arguments import DrillArguments
+
+    args, others = tyro.cli(
+        DrillArguments, prog="mixit-titan drill", args=arguments, return_unknown_args=True
+    )
+    if read_run(args.config, others).get("device") == "cpu":
+        hide_gpus()  # before torch is imported
+
+    from mixit_titan.drill.command import run_drill
+
+    run_drill(args, others)
+
+
 def task(arguments: list[str]) -> None:
     from mixit_titan.tasks.command import task_command
 
@@ -156,6 +171,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "prepare": prepare,
     "submit": submit,
     "status": status,
+    "drill": drill,
     "demo": demo,
     "task": task,
     "sweep": sweep,
@@ -176,6 +192,7 @@ def _usage() -> str:
         "  prepare SOURCE      turn a corpus into token shards\n"
         "  submit CONFIG.toml  give a training run to Slurm\n"
         "  status [FOLDER]     where runs are\n"
+        "  drill CONFIG.toml   rehearse kills, hangs and full disks with a toy of a run\n"
         "  demo                train all five variants on this machine and compare them\n"
         "  task NAME           train and test a variant on one small task, or show its examples\n"
         "  sweep TASK          a grid of settings, variants and seeds on one task\n"

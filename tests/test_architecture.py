@@ -21,7 +21,7 @@ LAYERS = [
     ["runtime", "mixing"],
     ["tasks", "config"],
     ["generation", "export", "analysis", "bench", "slurm", "doctor", "params"],
-    ["reproduction", "demo", "gpu_check"],
+    ["reproduction", "demo", "drill", "gpu_check"],
     ["cli", "config_registry"],
     ["__main__"],
 ]

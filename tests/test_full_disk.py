@@ -12,12 +12,12 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import _FileSystemWriter
 
 from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.drill.small_disk import small_disk
 from mixit_titan.errors import disk_is_full
 from mixit_titan.runtime.checkpoint_writer import CheckpointWriter
 from mixit_titan.runtime.run_state import read_state
 from tests.forkserver import Forkserver, mixit_titan
 from tests.runtime.conftest import SMALL, Runs
-from tests.small_disk import small_disk
 
 # An embedding of some megabytes: torch hides why it cannot be written.
 TRAIN = ["train", str(shipped_configs()["debug_mixit"]), *SMALL, "--model.vocab", "20000"]

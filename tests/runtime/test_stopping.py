@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mixit_titan.drill.small_disk import small_disk
 from mixit_titan.runtime.checkpoint_files import newest_complete
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
 from tests.forkserver import Forkserver
-from tests.small_disk import small_disk
 
 from . import stopping_worker
 from .conftest import STEPS

@@ -1,9 +1,12 @@
 """A disk that is soon full. Only root can mount one."""
 
+import errno
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_CHUNK = 1 << 20
 
 
 @contextmanager
@@ -23,3 +26,14 @@ def small_disk(folder: Path, size: str) -> Iterator[bool]:
         yield True
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(file: Path) -> None:
+    """Write to the file until its disk is full."""
+    with file.open("ab", buffering=0) as ballast:
+        try:
+            while ballast.write(bytes(_CHUNK)):
+                pass
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
