@@ -68,9 +68,7 @@ def _second_after_layer(layers: Layers, second: np.ndarray, width: int) -> np.nd
     skip, branch = layers.skip**2, layers.branch
     mixed = second + _drift_of_first(layers, second) / (width * branch)  # E[(A Phi A^T)_ab Phi_cd]
     crossed = _swapped(mixed)
-    cross = sum(
-        np.einsum(f"{order}->abcd", crossed) for order in ("acbd", "adbc", "bcad", "bdac")
-    )
+    cross = sum(np.einsum(f"{order}->abcd", crossed) for order in ("acbd", "adbc", "bcad", "bdac"))
     return (
         skip**2 * second
         + skip * branch * (mixed + crossed + cross / width)
@@ -79,8 +77,8 @@ def _second_after_layer(layers: Layers, second: np.ndarray, width: int) -> np.nd
 
 
 def _mixed_twice(layers: Layers, second: np.ndarray, width: int) -> np.ndarray:
-    """E[(A S A^T)_ab (A S A^T)_cd]: the fourth moment of A by Isserlis' theorem, which is a sum over
-    all ways to pair some of the four A; those without a partner are the identity."""
+    """E[(A S A^T)_ab (A S A^T)_cd]: the fourth moment of A by Isserlis' theorem, over all ways to
+    pair some of the four A; those without a partner are the identity."""
     pairs = list(combinations(range(4), 2))
     perfect = [[pairs[n], pairs[-1 - n]] for n in range(3)]
     scale = 1 / (width * layers.tokens)

@@ -5,7 +5,7 @@ h is (n, m): width n, one column for each of m tokens. A layer at initialization
     h' = lambda h + gamma W_V h A^T,   gamma^2 = 1 - lambda^2,   W_V ~ N(0, 1/n)
     A = I + (W - mean(W)),  W ~ N(0, 1/(n m)),  the mean of a row over the tokens that it sees
 
-lambda = 0 is the recursion of the theorem. Phi = h^T h / n is a Markov chain; time is t = layer / n.
+lambda = 0 is the theorem's recursion. Phi = h^T h / n is a Markov chain, its time t = layer / n.
 
 **Derivation.** Row b of M = sqrt(n) (A - I) is N(0, C_b / m): C_b projects onto the tokens that b
 sees, less their mean. Given Phi, S = h^T W_V^T W_V h / n is Wishart(Phi, n) / n, so

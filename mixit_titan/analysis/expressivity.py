@@ -10,8 +10,8 @@ is, least squares has the best one in closed form. Queries and keys have biases,
 begins with a token that is always the same: without those two every such layer is an odd function
 of its tokens, and linear in the first.
 
-`mixit` is linear in all tokens. So its error can fall to that of the best causal linear map, with
-weights of its own for each position (`linear`), and no further.
+`mixit`, which has positions besides, is linear in all tokens. So its error can fall to that of the
+best causal linear map, with weights of its own for each position (`linear`), and no further.
 
 Shapes: B batch, L length, N heads, D width of a token, H width of a head (the same).
 """
@@ -107,18 +107,19 @@ def attention_features(queries_NDH: torch.Tensor, keys_NDH: torch.Tensor) -> Fea
 
     def features(x_BLD: torch.Tensor) -> torch.Tensor:
         biased = torch.cat([x_BLD, torch.ones_like(x_BLD[..., :1])], -1)
-        q_BLNH, k_BLNH = (
-            torch.einsum("bld,ndh->blnh", biased, w) for w in (queries_NDH, keys_NDH)
-        )
+        q_BLNH, k_BLNH = (torch.einsum("bld,ndh->blnh", biased, w) for w in (queries_NDH, keys_NDH))
         return _features(x_BLD, attention(q_BLNH, k_BLNH, _to_heads(x_BLD, len(queries_NDH))))
 
     return features
 
 
 def mixing_features(heads: int, seed: int) -> Features:
-    """What the paper's mixing matrices take."""
+    """What the paper's mixing matrices take, and its learned embedding of positions, of which a
+    linear layer makes a constant for each."""
     mix = RandomMixing(heads, WIDTH, LENGTH, recipe="paper", seed=seed, dtype=torch.float64)
-    return lambda x_BLD: _features(x_BLD, mix(_to_heads(x_BLD, heads)))
+    return lambda x_BLD: torch.cat(
+        [_features(x_BLD, mix(_to_heads(x_BLD, heads))), _places(x_BLD)], -1
+    )
 
 
 def prefix(x_BLD: torch.Tensor) -> torch.Tensor:
@@ -126,8 +127,7 @@ def prefix(x_BLD: torch.Tensor) -> torch.Tensor:
     causal linear map."""
     seen_BLLD = x_BLD.unsqueeze(1) * torch.ones(LENGTH, LENGTH).tril().unsqueeze(-1)
     by_place = torch.einsum("blf,lp->blpf", seen_BLLD.flatten(2), torch.eye(LENGTH).double())
-    places = torch.eye(LENGTH).double().expand(len(x_BLD), -1, -1)
-    return torch.cat([by_place.flatten(2), places], -1)
+    return torch.cat([by_place.flatten(2), _places(x_BLD)], -1)
 
 
 def ridge(features_BLF: torch.Tensor, y_BLD: torch.Tensor, penalty: float = _RIDGE) -> torch.Tensor:
@@ -172,6 +172,11 @@ def train_queries_and_keys(
 def _features(x_BLD: torch.Tensor, taken_BLNH: torch.Tensor) -> torch.Tensor:
     """With the token itself and a constant, for skip connection and bias."""
     return torch.cat([taken_BLNH.flatten(2), x_BLD, torch.ones_like(x_BLD[..., :1])], -1)
+
+
+def _places(x_BLD: torch.Tensor) -> torch.Tensor:
+    """1 at the position of each token."""
+    return torch.eye(LENGTH, dtype=x_BLD.dtype).expand(len(x_BLD), -1, -1)
 
 
 def _to_heads(x_BLD: torch.Tensor, heads: int) -> torch.Tensor:

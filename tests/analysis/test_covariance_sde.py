@@ -153,9 +153,7 @@ def test_a_simulation_of_the_limit_differs_by_its_errors() -> None:
 
 def test_softmax_collapses_and_mixing_does_not() -> None:
     last = {
-        row["mixer"]: row
-        for row in collapse_rows(width=32, depth=16, seed=0)
-        if row["layer"] == 16
+        row["mixer"]: row for row in collapse_rows(width=32, depth=16, seed=0) if row["layer"] == 16
     }
     for mixer in ("softmax", "uniform"):
         assert last[mixer]["effective_rank"] < 1.01 and last[mixer]["cosine"] > 0.999
