@@ -23,7 +23,7 @@ from mixit_titan.model.shapes import Shape
 
 MIXERS = ("identity", "mixit", "softmax", "uniform")
 TOKENS = 8
-_MODELS = 16
+_MODELS = 8
 
 
 def collapse_rows(*, width: int, depth: int, seed: int) -> list[dict[str, Any]]:

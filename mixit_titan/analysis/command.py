@@ -67,7 +67,7 @@ class AnalyzeArguments:
     ratio: float | None = None
     """sde: their depth over their width (default: 0.25)."""
     paths: int | None = None
-    """sde: how many models of each width, and paths of the SDE, are simulated (default: 50,000)."""
+    """sde: how many models of each width, and paths of the SDE, are simulated (default: 20,000)."""
     heads: tuple[int, ...] | None = None
     """expressivity: numbers of heads (default: 1 4 16 64)."""
     seeds: int | None = None

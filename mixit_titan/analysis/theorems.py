@@ -12,7 +12,7 @@ from mixit_titan.analysis.sde_figure import draw_sde
 from mixit_titan.errors import ConfigError
 from mixit_titan.tables import screen_table
 
-WIDTHS, RATIO, PATHS = (8, 16, 32, 64, 128), 0.25, 50_000
+WIDTHS, RATIO, PATHS = (8, 16, 32, 64, 128), 0.25, 20_000
 HEADS, SEEDS = (1, 4, 16, 64), 3
 
 
