@@ -32,12 +32,12 @@ STEPS = 64
 
 def sde(*, widths: tuple[int, ...], ratio: float, paths: int, seed: int = 0) -> dict[str, Any]:
     """Entries of Phi at depth = ratio * width, for each recursion and width, with what a simulation
-    of so many `paths` leaves open; and rank collapse, up to as many layers as the width."""
+    of so many `paths` leaves open; and rank collapse, over as many layers as the width at
+    least."""
     collapse = [
         row
         for width in widths
-        if width >= COLLAPSE_TOKENS
-        for row in collapse_rows(width=width, depth=width, seed=seed)
+        for row in collapse_rows(width=width, depth=round(max(1, ratio) * width), seed=seed)
     ]
     return {
         "tokens": TOKENS,
