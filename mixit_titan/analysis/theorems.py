@@ -46,38 +46,30 @@ def _sde_table(found: dict[str, Any]) -> Table:
     }
     rows = []
     for recursion in found["recursions"]:
+        name = recursion["recursion"]
         for row in recursion["rows"]:
             width = row["width"]
-            shown = recursion["recursion"] == "causal"  # the recursion that collapses, or not
-            rows.append(
-                [
-                    recursion["recursion"],
-                    width,
-                    row["depth"],
-                    *_differences(row),
-                    *(ranks[mixer, width] if shown else "" for mixer in ("mixit", "softmax")),
-                ]
-            )
-        mean, covariance = (
-            "" if slope is None else f"slope {slope:.2f}" for slope in recursion["slopes"].values()
-        )
-        simulated_mean, _, simulated_covariance, _ = _differences(recursion["euler_maruyama"])
-        rows.append(["  SDE", "", "", simulated_mean, mean, simulated_covariance, covariance])
+            # The model of which rank is measured is the causal one.
+            own = [ranks[mixer, width] for mixer in ("mixit", "softmax") if name == "causal"]
+            rows.append([name, width, *_differences(row), *own])
+        rows.append(["  SDE", "", *_differences(recursion["euler_maruyama"])])
+        slopes = ("" if slope is None else f"{slope:.2f}" for slope in recursion["slopes"].values())
+        rows.append(["  slope", "", "", next(slopes), "", next(slopes)])
     title = (
-        f"Distance from the SDE at depth = {found['ratio']:g} width, {found['paths']:,} paths; "
+        f"Distance from the SDE in %, depth = {found['ratio']:g} width, {found['paths']:,} paths; "
         f"effective rank of {found['collapse']['tokens']} tokens"
     )
-    header = ["recursion", "width", "depth", "means", "exact", "covariances", "exact"]
-    return screen_table(title, [*header, "MixiT", "softmax"], rows)
+    header = ["recursion", "width", "means", "exact", "covariance", "exact", "MixiT", "softmax"]
+    return screen_table(title, header, rows)
 
 
 def _differences(row: dict[str, Any]) -> list[str]:
     """Simulated and exact, of means and of covariances."""
     cells = []
     for what in ("mean", "covariance"):
-        cells.append(f"{row[f'{what}_difference']:.2%} ± {row[f'{what}_error']:.2%}")
+        cells.append(f"{100 * row[f'{what}_difference']:.1f}±{100 * row[f'{what}_error']:.1f}")
         exact = row.get(f"{what}_difference_exact")
-        cells.append("" if exact is None else f"{exact:.3%}")
+        cells.append("" if exact is None else f"{100 * exact:.3f}")
     return cells
 
 
