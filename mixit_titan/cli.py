@@ -199,7 +199,7 @@ def _usage() -> str:
         "  bench [CONFIG.toml] throughput of the variants, beside the ratio of their FLOPs\n"
         "  generate RUN_DIR    text from a trained model\n"
         "  export RUN_DIR      a trained model as a Hugging Face folder\n"
-        "  analyze KIND RUN    look into a trained model: attention, covariance, ...\n"
+        "  analyze KIND [RUN]  look into a trained model, or test a theorem\n"
         "  reproduce           the paper's tables and figures again, beside the paper's\n"
         "  doctor              what this machine is, and whether it will do\n\n"
         "Each command explains itself: mixit-titan train --help"

@@ -1,6 +1,6 @@
-"""`mixit-titan analyze KIND RUN_DIR`: look into a trained model; a picture and its figures."""
+"""`mixit-titan analyze KIND [RUN_DIR]`: look into a trained model, or test a theorem."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +20,7 @@ from mixit_titan.analysis.hooks import attention_maps
 from mixit_titan.analysis.sequences import Sequences
 from mixit_titan.analysis.spectrum import spectrum
 from mixit_titan.analysis.subspace import subspace
+from mixit_titan.analysis.theorems import analyze_expressivity, analyze_sde
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, unknown
@@ -35,17 +36,21 @@ _DEPTHS = (2, 4, 8, 16, 32)
 @dataclass(frozen=True)
 class AnalyzeArguments:
     """Look into a trained model: where its heads attend, how alike its tokens become, in how few
-    directions its states lie, what is left after many layers of mixing.
+    directions its states lie, what is left after many layers of mixing. Or test a theorem of the
+    paper, which needs no run: that random layers follow an SDE (2.1), and that frozen queries and
+    keys can express what trained ones do (5.1).
 
-    Example: mixit-titan analyze attention runs/retrieval --out runs/retrieval/analysis
+    Examples: mixit-titan analyze attention runs/retrieval --out runs/retrieval/analysis
+              mixit-titan analyze sde
     """
 
     kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="KIND")]
-    """attention, covariance, subspace or spectrum."""
-    run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
-    """The folder of a task's run, of a point of a sweep, or of a training run."""
+    """attention, covariance, subspace or spectrum of a run; sde or expressivity without one."""
+    run_dir: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")] = None
+    """The folder of a task's run, of a point of a sweep, or of a training run. None for sde and
+    expressivity."""
     out: Path | None = None
-    """Where KIND.json and KIND.png go (default: RUN_DIR/analysis)."""
+    """Where KIND.json and KIND.png go (default: RUN_DIR/analysis; without a run runs/analysis)."""
     sequences: Annotated[int, Range(least=1, most=10**6)] = 64
     """How many test examples, or pieces of text, are read for the figures."""
     task: str | None = None
@@ -58,26 +63,43 @@ class AnalyzeArguments:
     """attention: the test example whose maps are drawn, for a task; the first is 0."""
     depths: Annotated[tuple[int, ...] | None, Range(least=1, most=1000)] = None
     """covariance, spectrum: layers of the untrained models (default: 2 4 8 16 32)."""
+    widths: Annotated[tuple[int, ...] | None, Range(least=2, most=4096)] = None
+    """sde: widths of the random layers (default: 8 16 32 64 128)."""
+    ratio: Annotated[float | None, Range(above=0, most=100)] = None
+    """sde: their depth over their width (default: 0.25)."""
+    paths: Annotated[int | None, Range(least=2, most=10**7)] = None
+    """sde: how many models of each width, and paths of the SDE, are simulated (default: 20,000)."""
+    heads: Annotated[tuple[int, ...] | None, Range(least=1, most=4096)] = None
+    """expressivity: numbers of heads (default: 1 4 16 64)."""
+    seeds: Annotated[int | None, Range(least=1, most=1000)] = None
+    """expressivity: how many draws of data, queries and keys (default: 3)."""
 
     def check(self) -> None:
-        if self.kind not in KINDS:
-            raise unknown("kind of analysis", self.kind, KINDS)
-        for flag in ("prompt", "example"):
-            if getattr(self, flag) is not None and self.kind != "attention":
-                raise ConfigError(f"--{flag} is for the maps of attention: leave it out")
-        if self.depths is not None and self.kind not in ("covariance", "spectrum"):
-            raise ConfigError("--depths is for covariance and spectrum: leave it out")
-        if self.depths == ():
-            raise ConfigError("--depths is empty: name one or more")
+        if self.kind not in (*KINDS, *THEOREMS):
+            raise unknown("kind of analysis", self.kind, [*KINDS, *THEOREMS])
+        if self.kind in KINDS and self.run_dir is None:
+            raise ConfigError(f"{self.kind} looks into a run: name its RUN_DIR")
+        if self.kind in THEOREMS and self.run_dir is not None:
+            raise ConfigError(f"{self.kind} needs no run: leave {str(self.run_dir)!r} out")
+        for flag, kinds in _OPTIONS.items():
+            if getattr(self, flag) is not None and self.kind not in kinds:
+                raise ConfigError(f"--{flag} is for {' and '.join(kinds)}: leave it out")
+            if getattr(self, flag) == ():
+                raise ConfigError(f"--{flag} is empty: name one or more")
 
 
 def run_analyze(args: AnalyzeArguments) -> None:
     args.check()
-    check_device()
-    run = load_analyzed_run(args.run_dir, text=args.text, count=args.sequences, task=args.task)
-    out = args.out or args.run_dir / "analysis"
-    make_folder(out)
-    found, table = KINDS[args.kind](run, args, out / f"{args.kind}.png")
+    if args.run_dir is None:
+        out = args.out or Path("runs/analysis")
+        make_folder(out)
+        found, table = THEOREMS[args.kind](args, out / f"{args.kind}.png")
+    else:
+        check_device()
+        run = load_analyzed_run(args.run_dir, text=args.text, count=args.sequences, task=args.task)
+        out = args.out or args.run_dir / "analysis"
+        make_folder(out)
+        found, table = KINDS[args.kind](run, args, out / f"{args.kind}.png")
     write_json(out / f"{args.kind}.json", found)
     console = Console()
     console.print(table)
@@ -200,3 +222,25 @@ KINDS: dict[str, Callable[[AnalyzedRun, AnalyzeArguments, Path], tuple[dict[str,
     "subspace": _subspace,
     "spectrum": _spectrum,
 }
+
+THEOREMS: dict[str, Callable[[AnalyzeArguments, Path], tuple[dict[str, Any], Table]]] = {
+    "sde": lambda args, path: analyze_sde(
+        path, widths=args.widths, ratio=args.ratio, paths=args.paths
+    ),
+    "expressivity": lambda args, path: analyze_expressivity(
+        path, heads=args.heads, seeds=args.seeds
+    ),
+}
+_OPTIONS: dict[str, Sequence[str]] = {
+    "prompt": ["attention"],
+    "example": ["attention"],
+    "depths": ["covariance", "spectrum"],
+    "task": list(KINDS),
+    "text": list(KINDS),
+    "widths": ["sde"],
+    "ratio": ["sde"],
+    "paths": ["sde"],
+    "heads": ["expressivity"],
+    "seeds": ["expressivity"],
+}
+"""Which kinds each option is for that is not for all."""

@@ -125,6 +125,25 @@ def test_a_language_model(
             assert found["sequences"] == "6 sequences of 32 tokens of the run's validation data"
 
 
+def test_theorems_need_no_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call(monkeypatch, "sde", "--widths", "16", "8", "--paths", "400", "--ratio", "0.125")
+    call(monkeypatch, "expressivity", "--heads", "2", "--seeds", "1")
+    out = Path("runs/analysis")
+    for kind in ("sde", "expressivity"):
+        assert (out / f"{kind}.png").read_bytes().startswith(PNG)
+    found = json.loads((out / "sde.json").read_text())
+    assert [r["recursion"] for r in found["recursions"]] == ["theorem", "causal", "skip"]
+    for recursion in found["recursions"]:
+        assert [(row["width"], row["depth"]) for row in recursion["rows"]] == [(8, 1), (16, 2)]
+        assert recursion["slopes"]["covariance"] < -0.5
+    layers = {row["layer"] for row in json.loads((out / "expressivity.json").read_text())["rows"]}
+    assert layers == {"linear", "frozen_qk", "trained", "mixit"}
+    assert "wrote runs/analysis/sde.json" in capsys.readouterr().out
+
+
 def test_the_text_that_is_read(
     runs: Runs,
     monkeypatch: pytest.MonkeyPatch,
@@ -168,8 +187,18 @@ MISTAKES = {
     "subspace RUN --sequences 0": "--sequences is 0",
     "subspace RUN --depths 2": "--depths is for covariance and spectrum",
     "spectrum RUN --depths 0 2": "--depths is (0, 2)",
-    "spectrum RUN --example 2": "--example is for the maps of attention",
+    "spectrum RUN --example 2": "--example is for attention: leave it out",
     "spectrum RUN --out NOTHING": "--out",
+    "spectrum": "spectrum looks into a run: name its RUN_DIR",
+    "sde RUN": "sde needs no run: leave '",
+    "sde --heads 2": "--heads is for expressivity: leave it out",
+    "expressivity --text NOTHING": "--text is for attention and covariance and",
+    "sde --widths 4 8": "--widths is (4, 8): name one or more, at least 8 each",
+    "sde --widths 10": "depth = ratio * width must be 1 or more layers, and is 2.5 at width 10",
+    "sde --ratio 0": "--ratio is 0",
+    "sde --paths 1": "--paths is 1",
+    "expressivity --heads 0 2": "--heads is (0, 2)",
+    "expressivity --seeds 0": "--seeds is 0",
 }
 
 

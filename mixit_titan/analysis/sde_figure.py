@@ -1,0 +1,98 @@
+"""sde.png: how fast the layers approach their SDE, the entries that do, and rank collapse."""
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mixit_titan.plotting import COLORS, OTHER, save_figure
+
+_COLORS = {"theorem": "#d62728", "causal": COLORS["mixit"], "skip": "#17becf"}
+_MIXERS = {
+    "identity": (OTHER, "W_V alone"),
+    "mixit": (COLORS["mixit"], "MixiT"),
+    "softmax": (COLORS["random"], "random softmax attention"),
+    "uniform": ("black", "uniform attention"),
+}
+
+
+def draw_sde(found: dict[str, Any], path: Path) -> None:
+    figure = Figure(figsize=(15, 4.4), layout="constrained")
+    differences, entries, ranks = figure.subplots(1, 3)
+    for recursion in found["recursions"]:
+        _draw_differences(differences, recursion)
+        _draw_entry(entries, recursion)
+    differences.set(xscale="log", yscale="log", ylabel="difference from the SDE, relative")
+    differences.set_title("lines: exact (solid: covariances, dashed: means); points: simulated")
+    last = found["tokens"]
+    entries.set(xscale="log", ylabel=f"variance of $\\Phi_{{{last}{last}}}$")
+    entries.set_title("points: simulated, two standard errors; dotted: exact; lines: SDE")
+    widths = [row["width"] for row in found["recursions"][0]["rows"]]
+    for axes in (differences, entries):
+        axes.set_xticks(widths, [str(width) for width in widths])
+        axes.minorticks_off()
+        axes.set_xlabel(f"width (depth = {found['ratio']:g} width)")
+        axes.legend(fontsize=8)
+    _draw_collapse(ranks, found["collapse"])
+    for axes in figure.axes:
+        axes.grid(alpha=0.3)
+        axes.title.set_fontsize(9)
+    figure.suptitle("Theorem 2.1: the covariance of tokens in random layers and its SDE")
+    save_figure(figure, path)
+
+
+def _draw_differences(axes: Axes, recursion: dict[str, Any]) -> None:
+    rows, color = recursion["rows"], _COLORS[recursion["recursion"]]
+    widths = [row["width"] for row in rows]
+    for what, line in (("covariance", "-"), ("mean", "--")):
+        axes.plot(widths, [row[f"{what}_difference_exact"] for row in rows], line, color=color)
+    label = f"{recursion['recursion']}, slope {recursion['slopes']['covariance'] or 0:.2f}"
+    # A distance that chance explains is none.
+    seen = [row for row in rows if row["covariance_difference"] > 2 * row["covariance_error"]]
+    axes.errorbar(
+        [row["width"] for row in seen],
+        [row["covariance_difference"] for row in seen],
+        [row["covariance_error"] for row in seen],
+        fmt="o",
+        color=color,
+        capsize=2,
+        label=label,
+    )
+
+
+def _draw_entry(axes: Axes, recursion: dict[str, Any]) -> None:
+    rows, color = recursion["rows"], _COLORS[recursion["recursion"]]
+    widths = [row["width"] for row in rows]
+    axes.plot(widths, [row["variance_exact"][-1][-1] for row in rows], ":", color=color)
+    axes.errorbar(
+        widths,
+        [row["variance"][-1][-1] for row in rows],
+        [2 * row["variance_error"][-1][-1] for row in rows],
+        fmt="o",
+        color=color,
+        capsize=2,
+        label=recursion["recursion"],
+    )
+    axes.axhline(recursion["limit"]["variance"][-1][-1], color=color, linewidth=1)
+
+
+def _draw_collapse(axes: Axes, collapse: dict[str, Any]) -> None:
+    """Over layer / width: what has a limit falls on one curve whatever the width."""
+    rows = collapse["rows"]
+    widths = sorted({row["width"] for row in rows})
+    for mixer, (color, label) in _MIXERS.items():
+        for n, width in enumerate(widths):
+            line = [row for row in rows if (row["mixer"], row["width"]) == (mixer, width)]
+            axes.plot(
+                [row["layer"] / width for row in line],
+                [row["effective_rank"] for row in line],
+                color=color,
+                alpha=0.25 + 0.75 * (n + 1) / len(widths),
+                linestyle=":" if mixer == "identity" else "-",
+                label=label if n == len(widths) - 1 else None,
+            )
+    axes.set_xlabel("layer / width")
+    axes.set_ylabel(f"effective rank of {collapse['tokens']} tokens")
+    axes.set_title("darker: wider")
+    axes.legend(fontsize=8)
