@@ -31,8 +31,6 @@ def analyze_sde(
                 f"--ratio is {ratio:g}: depth = ratio * width must be 1 or more layers, and is "
                 f"{ratio * width:g} at width {width}"
             )
-    if paths < 2:
-        raise ConfigError(f"--paths is {paths}: it must be at least 2")
     found = sde(widths=widths, ratio=ratio, paths=paths)
     draw_sde(found, path)
     return found, _sde_table(found)
@@ -79,10 +77,6 @@ def analyze_expressivity(
     """None is the default. The figure goes to `path`."""
     heads = HEADS if heads is None else tuple(sorted(set(heads)))
     seeds = SEEDS if seeds is None else seeds
-    if min(heads, default=0) < 1:
-        raise ConfigError(f"--heads is {heads}: name one or more, at least 1 each")
-    if seeds < 1:
-        raise ConfigError(f"--seeds is {seeds}: it must be at least 1")
     found = expressivity(heads=heads, seeds=seeds)
     draw_expressivity(found, path)
     rows = [
