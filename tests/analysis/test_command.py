@@ -129,6 +129,7 @@ def test_theorems_need_no_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mixit_titan.analysis.expressivity._STEPS", 2)
     call(monkeypatch, "sde", "--widths", "16", "8", "--paths", "400", "--ratio", "0.125")
     call(monkeypatch, "expressivity", "--heads", "2", "--seeds", "1")
     out = Path("runs/analysis")
