@@ -1,0 +1,55 @@
+"""Try many cases, and count how they ended."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.forkserver import Forkserver
+from tests.fuzz.attempt import SECONDS, BrokenPromise, attempt, check
+from tests.fuzz.good import Good
+from tests.fuzz.kinds import KINDS
+
+
+def fuzz(
+    server: Forkserver,
+    good: Good,
+    folder: Path,
+    *,
+    cases: Sequence[tuple[str, int]],
+    seed: int = 0,
+    seconds: float = SECONDS,
+) -> Iterator[tuple[str, int | BrokenPromise]]:
+    """For each case (a kind and a number) its kind, and the exit code or what went wrong. A case
+    depends on its kind, its number and the seed alone: it can be tried again by itself."""
+    for kind, number in cases:
+        place = folder / f"{kind}-{number}"
+        place.mkdir(parents=True)
+        case = KINDS[kind](random.Random(f"{seed} {kind} {number}"), place, good)
+        outcome = attempt(server, case.words, place, seconds=seconds)
+        try:
+            check(outcome, codes=case.codes, may_leave=case.may_leave)
+        except BrokenPromise as error:
+            yield kind, BrokenPromise(f"{kind} {number} of seed {seed}: {error}")
+            continue  # what it left stays, to be looked at
+        shutil.rmtree(place, ignore_errors=True)
+        assert outcome.code is not None
+        yield kind, outcome.code
+
+
+def in_turn(count: int, kinds: Sequence[str]) -> list[tuple[str, int]]:
+    """So many cases, the kinds one after the other."""
+    return [(kinds[n % len(kinds)], n // len(kinds)) for n in range(count)]
+
+
+def table(found: Counter[tuple[str, str]]) -> str:
+    """Counts by kind and by how they ended."""
+    ends = sorted({end for _, end in found})
+    lines = [f"| kind | cases | {' | '.join(ends)} |", "|---|" + "---:|" * (1 + len(ends))]
+    for kind in [*sorted({kind for kind, _ in found}), "all"]:
+        row = [
+            sum(n for (k, e), n in found.items() if e == end and kind in (k, "all")) for end in ends
+        ]
+        lines.append(f"| {kind} | {sum(row):,} | {' | '.join(f'{n:,}' for n in row)} |")
+    return "\n".join(lines)
