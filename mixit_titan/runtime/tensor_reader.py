@@ -10,7 +10,6 @@ does. The metadata has one in `checksums.json`.
 """
 
 import io
-import json
 import pickle
 import warnings
 import zipfile
@@ -28,11 +27,13 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadIte
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import write_json
+from mixit_titan.reading import WrongFile, json_if_good, read_bytes
 
 METADATA = ".metadata"
 CHECKSUMS = "checksums.json"
 OLDER = "{} has no checksum of its metadata: it is older than those"
 
+_METADATA_BYTES = 2**30  # of a checkpoint of very many tensors and ranks
 _OTHERS = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
     ("torch.serialization", "_get_layout"),
@@ -107,16 +108,23 @@ def write_checksums(checkpoint: Path) -> None:
 
 def is_as_saved(file: IO[bytes]) -> bool:
     """Whether what `torch.save` wrote has the checksums that it wrote with it."""
+    size = file.seek(0, io.SEEK_END)
     try:
         with zipfile.ZipFile(file) as records:
+            found = records.infolist()
+            # Torch compresses nothing. What is small here and large there would never end.
+            if any(record.compress_type != zipfile.ZIP_STORED for record in found):
+                return False
+            if sum(record.file_size for record in found) > size:
+                return False
             return records.testzip() is None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OSError):
         return False
 
 
 def has_checksums(checkpoint: Path | str) -> bool:
     """Whether a version wrote it that had them for all of it."""
-    return (Path(checkpoint) / CHECKSUMS).is_file()
+    return (Path(checkpoint) / CHECKSUMS).exists()
 
 
 class TensorReader(dcp.FileSystemReader):
@@ -126,18 +134,20 @@ class TensorReader(dcp.FileSystemReader):
     # Without DCP's further arguments, which mean: try that of this rank, if there is no other.
     def read_metadata(self) -> Metadata:
         folder = Path(self.path)
-        if not (folder / METADATA).is_file():
-            raise DamagedCheckpoint(folder, f"it has no {METADATA}")
-        content = (folder / METADATA).read_bytes()
+        try:
+            content = read_bytes(folder / METADATA, limit=_METADATA_BYTES)
+        except FileNotFoundError:
+            raise DamagedCheckpoint(folder, f"it has no {METADATA}") from None
+        except WrongFile as wrong:
+            problem = f"its {METADATA} cannot be read ({wrong.problem})"
+            raise DamagedCheckpoint(folder, problem) from None
         if has_checksums(folder) and _expected(folder) != _checksum(content):
             raise DamagedCheckpoint(folder, f"its {METADATA} is not as it was saved")
         try:
             found = _MetadataUnpickler(io.BytesIO(content)).load()
             if not isinstance(found, Metadata):
                 raise pickle.UnpicklingError("it holds something else")
-            names = {piece.relative_path for piece in found.storage_data.values()}
-            if any(Path(name).name != name for name in names):
-                raise pickle.UnpicklingError("it names files of another folder")
+            _check_metadata(found)
         except Exception as error:  # whatever unpickling a broken file raises
             said = str(error) or type(error).__name__
             raise DamagedCheckpoint(folder, f"its {METADATA} cannot be read ({said})") from error
@@ -172,7 +182,7 @@ class PlainPlanner(dcp.DefaultLoadPlanner):
         name = read_item.dest_index.fqn
         try:
             loaded = torch.load(value, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        except Exception as error:  # whatever unpickling a broken file raises
             raise ConfigError(f"it holds something that is no plain data as {name}") from error
         if _kind(loaded) != _kind(self.state_dict[name]):
             raise ConfigError(f"it has a {type(loaded).__name__} as {name}")
@@ -184,6 +194,20 @@ def _kind(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_kind(each) for each in value]
     return float if isinstance(value, bool | int | float | None) else type(value)
+
+
+def _check_metadata(found: Metadata) -> None:
+    """Records of DCP's own may hold anything."""
+    for piece in found.storage_data.values():
+        if Path(piece.relative_path).name != piece.relative_path:
+            raise pickle.UnpicklingError("it names files of another folder")
+        for number in (piece.offset, piece.length):
+            if type(number) is not int or number < 0:
+                raise pickle.UnpicklingError("a place in a file is no number")
+    for name, entry in found.state_dict_metadata.items():
+        tensor = isinstance(entry, TensorStorageMetadata)
+        if not isinstance(name, str) or (tensor and not isinstance(entry.size, torch.Size)):
+            raise pickle.UnpicklingError(f"{name!r:.60} is no tensor with a name and a size")
 
 
 class _MetadataUnpickler(pickle.Unpickler):
@@ -208,7 +232,5 @@ def _checksum(content: bytes) -> str:
 
 
 def _expected(folder: Path) -> str | None:
-    try:
-        return json.loads((folder / CHECKSUMS).read_bytes())[METADATA]
-    except (ValueError, KeyError, TypeError):
-        return None
+    found = json_if_good(folder / CHECKSUMS, {METADATA: str})
+    return None if found is None else found[METADATA]
