@@ -58,14 +58,15 @@ def read_bytes(path: Path | str, *, advice: str = REMOVE, limit: int = _LARGEST)
     is something else, or more than `limit` bytes."""
     try:
         with open(path, "rb", opener=regular) as file:
-            content = file.read(limit + 1)
+            large = os.fstat(file.fileno()).st_size > limit
+            content = b"" if large else file.read(limit + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
     except WrongFile as wrong:
         raise WrongFile(path, wrong.problem, advice) from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in its name
         raise WrongFile(path, getattr(error, "strerror", None) or str(error), advice) from None
-    if len(content) > limit:
+    if large or len(content) > limit:
         raise WrongFile(path, f"it is larger than {limit:,} bytes", advice)
     return content
 

@@ -2,7 +2,6 @@
 model itself cannot do is in model/limits.py."""
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,19 @@ from torchtitan.trainer import Trainer
 from mixit_titan.config.sections import Sections
 from mixit_titan.data.shards import read_manifest
 from mixit_titan.errors import ConfigError
+from mixit_titan.json_form import NUMBER
 from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
 from mixit_titan.model.variants import PARTS
+from mixit_titan.reading import check_kinds, json_if_good
 from mixit_titan.runtime.checkpoint import latest_step
 from mixit_titan.runtime.checkpoint_files import newest_to_resume
 from mixit_titan.runtime.checkpoint_identity import check_identity
 from mixit_titan.runtime.optimizer import kind
+
+_ROPE = ({"factor?": NUMBER}, None)
+_LLAMA = {"model_type": str, "rope_parameters?": _ROPE, "rope_scaling?": _ROPE}
+_FILES, _FOLDERS = ("state", "metrics.jsonl", "config.json"), ("heartbeat", "logs", "tokenizer")
 
 SHARD_OVER_ALL = (
     *("--parallelism.data_parallel_replicate_degree", "1"),
@@ -138,14 +143,13 @@ def check_hugging_face(run: Trainer.Config) -> None:
             "checkpoint.initial_load_in_hf needs checkpoint.initial_load_path: name the folder of "
             "a Hugging Face Llama (config.json and *.safetensors)"
         )
-    try:
-        theirs = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-        kind = theirs["model_type"]
-    except (OSError, ValueError, TypeError, KeyError):
+    theirs = json_if_good(Path(folder) / "config.json", _LLAMA)
+    if theirs is None:
         raise ConfigError(
             f"{folder} has no config.json of a Hugging Face model: name the folder of a Llama in "
             "checkpoint.initial_load_path"
-        ) from None
+        )
+    kind = theirs["model_type"]
     if kind != "llama":
         raise ConfigError(f"{folder} holds a {kind!r}: only a 'llama' can be loaded")
     if not any(Path(folder).glob("*.safetensors")):
@@ -166,6 +170,7 @@ def check_folder(run: Trainer.Config) -> None:
         writable = False
     if not writable:
         raise ConfigError(f"dump_folder = {run.dump_folder!r} is not a writable directory")
+    check_kinds(Path(run.dump_folder), files=_FILES, folders=(*_FOLDERS, run.checkpoint.folder))
     if not run.checkpoint.enable:
         return
     folder = Path(run.dump_folder) / run.checkpoint.folder

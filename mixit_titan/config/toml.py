@@ -10,10 +10,12 @@ import tomli
 import typeguard
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.reading import read_text
 
 T = TypeVar("T")
 
 
+_LARGEST = 2**20  # bytes of a config
 _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
@@ -23,14 +25,13 @@ class Text(str):
 
 def read_toml(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            return tomli.load(file)
+        return tomli.loads(read_text(path, advice="name a TOML file", limit=_LARGEST))
     except FileNotFoundError:
         raise ConfigError(f"there is no config file {path!r}") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path!r} is a folder: name a TOML file") from None
-    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomli.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not valid TOML: it is nested too deeply") from None
 
 
 def read_run(path: str, overrides: list[str]) -> dict[str, Any]:

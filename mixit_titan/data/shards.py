@@ -111,8 +111,8 @@ def read_manifest(folder: str | Path) -> Manifest:
         ) from None
     if table.get("format") != FORMAT:
         raise ConfigError(
-            f"{path} is of format {table.get('format')!r:.40} and this version reads {FORMAT}: prepare the text "
-            "again, into a new folder"
+            f"{path} is of format {table.get('format')!r:.40} and this version reads {FORMAT}: "
+            "prepare the text again, into a new folder"
         )
     try:
         check_form(table, _FORM)

@@ -3,8 +3,10 @@
 `.verified.json` in the folder holds size, times, number and checksum of every file that was found
 to be complete. A file can be given back the time of its last write, but not that of its last change
 of any sort. With the checksums it is computed whether the tokens are tokens of the vocabulary, and
-the documents one after another: a checksum may be right of what is wrong. The ranks of a machine start at the same time: the first one computes, behind a lock,
-and the others find what it wrote.
+the documents one after another: a checksum may be right of what is wrong.
+
+The ranks of a machine start at the same time: the first one computes, behind a lock, and the others
+find what it wrote.
 """
 
 import contextlib

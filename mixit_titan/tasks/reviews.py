@@ -4,6 +4,7 @@ import csv
 
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.hashing import text_hash
+from mixit_titan.reading import regular
 from mixit_titan.tasks.examples import TEST_ONE_IN
 
 HUB_SET = "fancyzhx/yelp_polarity"
@@ -15,7 +16,7 @@ Reviews = list[tuple[str, str]]
 def read_csv(path: str, label_column: str, text_column: str) -> Reviews:
     """The rows of a CSV file with a header."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8-sig", opener=regular) as file:
             rows = csv.DictReader(file)
             columns = rows.fieldnames or []
             for flag, column in (("--label-column", label_column), ("--text-column", text_column)):
