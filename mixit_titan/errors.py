@@ -9,11 +9,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 MAKE_ROOM = "what is finished stays. Make room, and run the same command again to resume"
-_PLACES = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
-    *(errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTEMPTY),
-)
-"""What is wrong with a path, not with the program."""
 _FULL = {code: os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT)}
 
 
@@ -55,13 +50,6 @@ def one_sentence() -> Iterator[None]:
     except SystemExit:
         raise
     except BaseException as error:  # torch's CheckpointException is not an Exception
-        if isinstance(error, OSError) and error.errno in _PLACES and error.filename is not None:
-            print(
-                f"mixit-titan: {error.filename} cannot be used ({error.strerror}): name another "
-                "file or folder, or mend this one",
-                file=sys.stderr,
-            )
-            sys.exit(2)
         if not disk_is_full(error):
             raise
         where = f" of {name}" if (name := getattr(error, "filename", None)) else ""
