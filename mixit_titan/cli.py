@@ -14,6 +14,8 @@ import tyro
 from mixit_titan import __version__
 from mixit_titan.errors import one_sentence, unknown
 from mixit_titan.gpus import hide_gpus
+from mixit_titan.options import read_known_options, read_options
+from mixit_titan.ranges import Range
 
 
 def main() -> None:
@@ -34,9 +36,7 @@ def main() -> None:
 def train(arguments: list[str]) -> None:
     from mixit_titan.config.toml import read_run
 
-    args, overrides = tyro.cli(
-        TrainArguments, prog="mixit-titan train", args=arguments, return_unknown_args=True
-    )
+    args, overrides = read_known_options(TrainArguments, arguments, prog="mixit-titan train")
     if read_run(args.config, overrides).get("device") == "cpu":
         hide_gpus()  # before torch is imported, and looks for them
 
@@ -54,7 +54,7 @@ class TrainArguments:
 
     config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
     """A TOML file, such as one of train_configs/. docs/training.md lists its keys."""
-    nproc: int | None = None
+    nproc: Annotated[int | None, Range(least=1, most=4096)] = None
     """Ranks on this machine (default: one per GPU, else 1). Ignored inside torchrun and srun."""
 
 
@@ -67,29 +67,27 @@ def params(arguments: list[str]) -> None:
 def prepare(arguments: list[str]) -> None:
     from mixit_titan.data.command import PrepareArguments, run_prepare
 
-    run_prepare(tyro.cli(PrepareArguments, prog="mixit-titan prepare", args=arguments))
+    run_prepare(read_options(PrepareArguments, arguments, prog="mixit-titan prepare"))
 
 
 def demo(arguments: list[str]) -> None:
     from mixit_titan.demo import DemoArguments, run_demo
 
-    run_demo(tyro.cli(DemoArguments, prog="mixit-titan demo", args=arguments))
+    run_demo(read_options(DemoArguments, arguments, prog="mixit-titan demo"))
 
 
 def submit(arguments: list[str]) -> None:
     from mixit_titan.slurm.arguments import SubmitArguments
     from mixit_titan.slurm.submit import submit as submit_run
 
-    args, overrides = tyro.cli(
-        SubmitArguments, prog="mixit-titan submit", args=arguments, return_unknown_args=True
-    )
+    args, overrides = read_known_options(SubmitArguments, arguments, prog="mixit-titan submit")
     submit_run(args, overrides)
 
 
 def status(arguments: list[str]) -> None:
     from mixit_titan.slurm.status import StatusArguments, show_status
 
-    show_status(tyro.cli(StatusArguments, prog="mixit-titan status", args=arguments))
+    show_status(read_options(StatusArguments, arguments, prog="mixit-titan status"))
 
 
 def task(arguments: list[str]) -> None:
@@ -119,31 +117,31 @@ def bench(arguments: list[str]) -> None:
 def generate(arguments: list[str]) -> None:
     from mixit_titan.generation.command import GenerateArguments, run_generate
 
-    run_generate(tyro.cli(GenerateArguments, prog="mixit-titan generate", args=arguments))
+    run_generate(read_options(GenerateArguments, arguments, prog="mixit-titan generate"))
 
 
 def export(arguments: list[str]) -> None:
     from mixit_titan.export.command import ExportArguments, run_export
 
-    run_export(tyro.cli(ExportArguments, prog="mixit-titan export", args=arguments))
+    run_export(read_options(ExportArguments, arguments, prog="mixit-titan export"))
 
 
 def analyze(arguments: list[str]) -> None:
     from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
 
-    run_analyze(tyro.cli(AnalyzeArguments, prog="mixit-titan analyze", args=arguments))
+    run_analyze(read_options(AnalyzeArguments, arguments, prog="mixit-titan analyze"))
 
 
 def reproduce(arguments: list[str]) -> None:
     from mixit_titan.reproduction.command import ReproduceArguments, run_reproduce
 
-    run_reproduce(tyro.cli(ReproduceArguments, prog="mixit-titan reproduce", args=arguments))
+    run_reproduce(read_options(ReproduceArguments, arguments, prog="mixit-titan reproduce"))
 
 
 def doctor(arguments: list[str]) -> None:
     from mixit_titan.doctor.command import DoctorArguments, run_doctor
 
-    run_doctor(tyro.cli(DoctorArguments, prog="mixit-titan doctor", args=arguments))
+    run_doctor(read_options(DoctorArguments, arguments, prog="mixit-titan doctor"))
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {

@@ -8,7 +8,7 @@ one is kept.
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -24,6 +24,7 @@ from mixit_titan.model.accounting import count
 from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.plotting import COLORS, OTHER, save_figure
+from mixit_titan.ranges import COUNT
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tables import markdown_table, screen_table
 
@@ -37,7 +38,7 @@ class DemoArguments:
 
     out: Path = Path("runs/demo")
     """Folder for the runs and their comparison."""
-    steps: int = 300
+    steps: Annotated[int, COUNT] = 300
     """Training steps of each variant."""
 
 

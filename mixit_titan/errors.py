@@ -8,7 +8,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+_NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed")
 MAKE_ROOM = "what is finished stays. Make room, and run the same command again to resume"
+_UNUSABLE = {
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENXIO),
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL),
+}
+"""What the user's choice of a file is to blame for."""
 _FULL = {code: os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT)}
 
 
@@ -27,22 +33,21 @@ class RankFailed(RunFailed):
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """End the process as a command ends: a user's mistake and a full disk in one sentence, Ctrl-C
-    without a word."""
+    """End the process as a command ends: a user's mistake, a file that cannot be used, too little
+    memory and a full disk in one sentence, Ctrl-C without a word."""
     try:
         yield
     except (ConfigError, RunFailed) as error:
         if os.environ.get("RANK", "0") == "0" or isinstance(error, RankFailed):
-            print(f"mixit-titan: {error}", file=sys.stderr)
+            _say(str(error))
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except ImportError as error:
         library = re.match(r"(lib\S+\.so\S*): cannot open shared object", str(error))
         if library is None:
             raise
-        print(
-            f"mixit-titan: a library that torch needs cannot be found ({library[1]}): install "
-            "torch and what it depends on again (`mixit-titan doctor` says more)",
-            file=sys.stderr,
+        _say(
+            f"a library that torch needs cannot be found ({library[1]}): install "
+            "torch and what it depends on again (`mixit-titan doctor` says more)"
         )
         sys.exit(2)
     except KeyboardInterrupt:
@@ -50,11 +55,33 @@ def one_sentence() -> Iterator[None]:
     except SystemExit:
         raise
     except BaseException as error:  # torch's CheckpointException is not an Exception
-        if not disk_is_full(error):
-            raise
-        where = f" of {name}" if (name := getattr(error, "filename", None)) else ""
-        print(f"mixit-titan: the disk{where} is full: {MAKE_ROOM}", file=sys.stderr)
-        sys.exit(1)
+        name = getattr(error, "filename", None)
+        if disk_is_full(error):
+            _say(f"the disk{f' of {name}' if name else ''} is full: {MAKE_ROOM}")
+            sys.exit(1)
+        if memory_is_full(error):
+            _say(f"there is too little memory ({error}): choose smaller sizes or a larger machine")
+            sys.exit(1)
+        if isinstance(error, OSError) and name and error.errno in _UNUSABLE:
+            _say(f"{str(name)!r} cannot be used: {error.strerror}")
+            sys.exit(2)
+        raise
+
+
+def _say(sentence: str) -> None:
+    """One line, whatever names the user or a library put into it."""
+    line = " ".join(sentence.split())
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+    print(f"mixit-titan: {shown}", file=sys.stderr)
+
+
+def memory_is_full(error: BaseException) -> bool:
+    """Whether an allocation failed, of Python, of numpy or of torch on a CPU or GPU."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or any(words in str(error) for words in _NO_MEMORY)
+    )
 
 
 def disk_is_full(error: BaseException | None) -> bool:

@@ -17,6 +17,8 @@ from mixit_titan.model.hardware import GIB, GPUS
 from mixit_titan.model.shapes import FLAVORS, find_flavor
 from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import VARIANTS, find_variant
+from mixit_titan.options import read_known_options
+from mixit_titan.ranges import COUNT, Range
 from mixit_titan.tables import markdown_table
 
 if TYPE_CHECKING:
@@ -37,13 +39,13 @@ class ParamsArguments:
 
     variant: Annotated[str | None, tyro.conf.arg(help=", ".join(VARIANTS))] = None
     flavor: Annotated[str, tyro.conf.arg(help=", ".join(FLAVORS))] = "debug"
-    ranks: int | None = None
+    ranks: Annotated[int | None, Range(least=1, most=2**20)] = None
     """Ranks that share the memory by FSDP2; with --config, GPUs (default: 1; 8 with --config)."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """What the products are computed in: frozen weights and mixing matrices are kept in it."""
     storage: Storage = "auto"
     """The form of the mixing matrices (docs/mixing.md)."""
-    seq_len: int | None = None
+    seq_len: Annotated[int | None, COUNT] = None
     """Instead of the flavor's."""
     config: str | None = None
     """A TOML file. Any of its keys can be overridden: --section.key value."""
@@ -56,9 +58,7 @@ class ParamsArguments:
 
 
 def params_command(arguments: list[str]) -> None:
-    args, overrides = tyro.cli(
-        ParamsArguments, prog="mixit-titan params", args=arguments, return_unknown_args=True
-    )
+    args, overrides = read_known_options(ParamsArguments, arguments, prog="mixit-titan params")
     _check(args, overrides)
     if args.shipped:
         from mixit_titan.config.shipped_estimates import shipped_estimates, shipped_markdown
@@ -73,8 +73,6 @@ def params_command(arguments: list[str]) -> None:
 
 
 def _check(args: ParamsArguments, overrides: list[str]) -> None:
-    if args.ranks is not None and args.ranks < 1:
-        raise ConfigError(f"--ranks is {args.ranks}: it must be at least 1")
     if args.config is None:
         if overrides:
             raise ConfigError(

@@ -15,8 +15,8 @@ PACKAGE = Path(mixit_titan.__file__).parent
 # From below to above; those of one line do not import each other.
 LAYERS = [
     ["__init__", "errors", "gpus", "json_form", "parent"],
-    ["files", "reading", "hashing", "tables", "device"],
-    ["plotting", "versions", "kernels", "jobs"],
+    ["files", "reading", "hashing", "tables", "device", "ranges"],
+    ["plotting", "versions", "kernels", "jobs", "options"],
     ["model", "data"],
     ["runtime", "mixing"],
     ["tasks", "config"],

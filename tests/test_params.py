@@ -65,7 +65,7 @@ def test_the_text_says_what_fits_and_that_it_is_modelled(
     ("arguments", "message"),
     {
         "--flavro 160m": "unknown option '--flavro'",
-        "--ranks 0": "--ranks is 0: it must be at least 1",
+        "--ranks 0": "--ranks is 0: it must be in 1..",
         f"--config {FILE_1B} --flavor 8b": "--flavor does not go with --config",
         f"--config {FILE_1B} --gpu H10": "unknown GPU 'H10'",
         f"--config {FILE_1B} --trainig.steps 3": "did you mean 'training'",

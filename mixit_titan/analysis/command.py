@@ -24,6 +24,7 @@ from mixit_titan.data.encoding import Encoder
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import make_folder, write_json
+from mixit_titan.ranges import NOT_NEGATIVE, Range
 from mixit_titan.tables import screen_table
 
 _READABLE = 32  # tokens of a map whose labels are easily read
@@ -45,7 +46,7 @@ class AnalyzeArguments:
     """The folder of a task's run, of a point of a sweep, or of a training run."""
     out: Path | None = None
     """Where KIND.json and KIND.png go (default: RUN_DIR/analysis)."""
-    sequences: int = 64
+    sequences: Annotated[int, Range(least=1, most=10**6)] = 64
     """How many test examples, or pieces of text, are read for the figures."""
     task: str | None = None
     """MODULE:CLASS, the task of RUN_DIR, where it is not one of mixit_titan's: imports its code."""
@@ -53,23 +54,21 @@ class AnalyzeArguments:
     """What a language model reads (default: its validation data, or the standard library)."""
     prompt: str | None = None
     """attention: the text whose maps are drawn, for a language model."""
-    example: int | None = None
+    example: Annotated[int | None, NOT_NEGATIVE] = None
     """attention: the test example whose maps are drawn, for a task; the first is 0."""
-    depths: tuple[int, ...] | None = None
+    depths: Annotated[tuple[int, ...] | None, Range(least=1, most=1000)] = None
     """covariance, spectrum: layers of the untrained models (default: 2 4 8 16 32)."""
 
     def check(self) -> None:
         if self.kind not in KINDS:
             raise unknown("kind of analysis", self.kind, KINDS)
-        if self.sequences < 1:
-            raise ConfigError(f"--sequences is {self.sequences}: it must be at least 1")
         for flag in ("prompt", "example"):
             if getattr(self, flag) is not None and self.kind != "attention":
                 raise ConfigError(f"--{flag} is for the maps of attention: leave it out")
         if self.depths is not None and self.kind not in ("covariance", "spectrum"):
             raise ConfigError("--depths is for covariance and spectrum: leave it out")
-        if self.depths is not None and min(self.depths, default=0) < 1:
-            raise ConfigError(f"--depths is {self.depths}: name one or more, at least 1 each")
+        if self.depths == ():
+            raise ConfigError("--depths is empty: name one or more")
 
 
 def run_analyze(args: AnalyzeArguments) -> None:

@@ -11,6 +11,8 @@ import tyro
 
 from mixit_titan.config.toml import read_run
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.options import read_options
+from mixit_titan.ranges import COUNT, NOT_NEGATIVE, Range
 
 LEAST_ROUNDS = 8
 
@@ -33,11 +35,11 @@ class BenchArguments:
     flavor: str | None = None
     """A named shape (default: the config's; debug without one). The next options change it."""
     width: str | None = None
-    layers: int | None = None
-    heads: int | None = None
-    hidden: int | None = None
+    layers: Annotated[int | None, COUNT] = None
+    heads: Annotated[int | None, COUNT] = None
+    hidden: Annotated[int | None, COUNT] = None
     """Width of the MLP (default: four times a --width, else the flavor's)."""
-    vocab: int | None = None
+    vocab: Annotated[int | None, COUNT] = None
     seq_len: str | None = None
     batch: str | None = None
     """Sequences of a step, on each rank, in one microbatch (default: the config's; 4 without)."""
@@ -58,11 +60,11 @@ class BenchArguments:
     """With many ranks: frozen weights are sharded, or resident (whole on each rank)."""
     device: Literal["auto", "gpu", "cpu"] | None = None
     """As in a run's file."""
-    rounds: int = LEAST_ROUNDS
+    rounds: Annotated[int, Range(least=1, most=10**6)] = LEAST_ROUNDS
     """Timed rounds, after the warm-up. Each is one step of every variant."""
     interleaved: bool = True
     """The variants take turns, as far as they fit into memory together. Off: one after another."""
-    nproc: int = 1
+    nproc: Annotated[int, Range(least=1, most=4096)] = 1
     """Ranks to start here. Ignored inside torchrun and srun."""
     alone: bool = True
     """With many ranks: measure one rank alone as well, for the efficiency of scaling. Turn it off
@@ -72,7 +74,7 @@ class BenchArguments:
     compare: tuple[Path, Path] | None = None
     """Measure nothing: show what has changed between two bench.json, and exit with code 1 if a
     ratio has fallen by more than --tolerance."""
-    tolerance: float = 5.0
+    tolerance: Annotated[float, NOT_NEGATIVE] = 5.0
     """Percent."""
     limits: str | None = None
     """Measure nothing: compute the limits of all flavors on a GPU, such as H100."""
@@ -84,7 +86,7 @@ class BenchArguments:
 
 def read_arguments(words: Sequence[str]) -> BenchArguments:
     own, overrides = _split(words)
-    args = tyro.cli(BenchArguments, prog="mixit-titan bench", args=own)
+    args = read_options(BenchArguments, own, prog="mixit-titan bench")
     return dataclasses.replace(args, overrides=tuple(overrides))
 
 

@@ -1,7 +1,7 @@
 """What a run's settings must fulfil together, checked before any process group exists. What the
 model itself cannot do is in model/limits.py."""
 
-import dataclasses
+import operator
 import os
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,14 @@ from torchtitan.trainer import Trainer
 
 from mixit_titan.config.sections import Sections
 from mixit_titan.data.shards import read_manifest
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.json_form import NUMBER
 from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
 from mixit_titan.model.variants import PARTS
 from mixit_titan.reading import check_kinds, json_if_good
 from mixit_titan.runtime.checkpoint import latest_step
-from mixit_titan.runtime.checkpoint_files import newest_to_resume
+from mixit_titan.runtime.checkpoint_files import newest_to_resume, steps
 from mixit_titan.runtime.checkpoint_identity import check_identity
 from mixit_titan.runtime.optimizer import kind
 
@@ -35,34 +35,47 @@ SHARD_OVER_ALL = (
 """Overrides by which all ranks share one copy of the model, however many there are."""
 
 
-def check_numbers(sections: Sections) -> None:
-    training, validator = sections.training, sections.validator
-    at_least_one = {
-        "training.steps": training.steps,
-        "training.seq_len": training.seq_len,
-        "training.local_batch_size": training.local_batch_size,
-        "training.gc_freq": training.gc_freq,
-        "metrics.log_freq": sections.metrics.log_freq,
-        "loss.num_chunks": sections.loss.num_chunks,
-        "validator.freq": validator.freq,
-    }
-    if training.global_batch_size != -1:
-        at_least_one["training.global_batch_size"] = training.global_batch_size
-    at_least_zero = {
-        "lr_scheduler.warmup_steps": sections.lr_scheduler.warmup_steps,
-        "debug.seed": sections.debug.seed,
-        "data.seed": sections.data.seed,
-        "data.workers": sections.data.workers,
-    }
-    if validator.rows != -1:
-        at_least_one["validator.rows"] = validator.rows
-    for key, value in dataclasses.asdict(sections.watch).items():
-        if value is not None and not value > 0 and key != "enable":
-            raise ConfigError(f"watch.{key} is {value}: it must be above 0 seconds")
-    for least, values in ((1, at_least_one), (0, at_least_zero)):
-        for key, value in values.items():
-            if value < least:
-                raise ConfigError(f"{key} is {value}: it must be at least {least}")
+_NEED_GPUS = {
+    "training.enable_cpu_offload": (True, "false"),
+    "checkpoint.async_mode": ("async_with_pinned_mem", "async"),
+    "optimizer.implementation": ("fused_opt_states_bf16", "fused"),
+    "profiler.enable_memory_snapshot": (True, "false"),
+}
+"""Values that torch has on GPUs only, and what to set instead."""
+
+
+def check_sections(sections: Sections, *, on_gpus: bool) -> None:
+    """What a range of each number (config/ranges.py) does not say."""
+    schedule, steps = sections.lr_scheduler, sections.training.steps
+    if schedule.total_steps is not None and schedule.total_steps < steps:
+        raise ConfigError(
+            f"lr_scheduler.total_steps is {schedule.total_steps}: the learning rate would be below "
+            f"0 after them, so it must be at least training.steps = {steps}"
+        )
+    profiler = sections.profiler
+    if profiler.profile_freq < profiler.profiler_warmup + profiler.profiler_active:
+        raise ConfigError(
+            f"profiler.profile_freq is {profiler.profile_freq}: it must be at least "
+            f"profiler.profiler_warmup = {profiler.profiler_warmup} and profiler.profiler_active = "
+            f"{profiler.profiler_active} together"
+        )
+    for key, (value, instead) in _NEED_GPUS.items():
+        if operator.attrgetter(key)(sections) == value and not on_gpus:
+            shown = str(value).lower()
+            raise ConfigError(
+                f"{key} is {shown}, which needs a GPU, and the ranks have none: "
+                f"set --{key} {instead}"
+            )
+    _check_backend(sections.compile.backend)
+
+
+def _check_backend(name: str) -> None:
+    if name == "inductor":
+        return
+    from torch._dynamo import list_backends  # seconds, which most runs need not wait
+
+    if name not in (known := list_backends(exclude_tags=())):
+        raise unknown("compile.backend", name, known)
 
 
 def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> None:
@@ -175,7 +188,9 @@ def check_folder(run: Trainer.Config) -> None:
         return
     folder = Path(run.dump_folder) / run.checkpoint.folder
     full, step = newest_to_resume(folder), latest_step(run)
+    _check_load_step(run.checkpoint.load_step, folder)
     if step is None:
+        _check_initial(run.checkpoint.initial_load_path)
         return
     if run.checkpoint.load_step == -1 and step > run.training.steps:
         raise ConfigError(
@@ -196,4 +211,23 @@ def check_folder(run: Trainer.Config) -> None:
             | kind(group.optimizer_name for group in run.optimizer.param_groups),
             rows=DATALOADER not in run.checkpoint.exclude_from_loading,
             optimizer=OPTIMIZER not in run.checkpoint.exclude_from_loading,
+        )
+
+
+def _check_load_step(step: int, folder: Path) -> None:
+    there = sorted(steps(folder))
+    if step != -1 and step not in there:
+        found = f"only {', '.join(map(str, there))}" if there else "no checkpoint"
+        raise ConfigError(
+            f"checkpoint.load_step is {step} and {folder} has {found}: name one that is there, or "
+            "leave it out to take the newest"
+        )
+
+
+def _check_initial(path: str | None) -> None:
+    """Of a run that begins: one that resumes does not need it any more."""
+    if path and not Path(path).is_dir():
+        raise ConfigError(
+            f"checkpoint.initial_load_path = {path!r} is not a folder: name that of a checkpoint, "
+            "such as runs/NAME/checkpoint/step-N"
         )

@@ -19,7 +19,7 @@ from mixit_titan.config.checks import (
     check_folder,
     check_hugging_face,
     check_loss,
-    check_numbers,
+    check_sections,
     set_batch,
 )
 from mixit_titan.config.estimate import memory_left
@@ -102,7 +102,7 @@ def plan_table(
         on_gpus = has_gpu()
     _check_device(top.device, where, on_gpus)
     sections = _sections(table, where, on_gpus)
-    check_numbers(sections)
+    check_sections(sections, on_gpus=on_gpus)
     set_batch(sections, world_size, given=table.get("training", {}))
     shape = _changed(find_flavor(sections.model.flavor), table.get("model", {}), "model", where)
     if "seq_len" not in table.get("training", {}):

@@ -92,8 +92,6 @@ class OptimizerSection:
     implementation: Literal["for-loop", "foreach", "fused", "fused_opt_states_bf16"] = "fused"
 
     def __post_init__(self) -> None:
-        if self.lr <= 0:
-            raise ConfigError(f"optimizer.lr is {self.lr}: it must be above 0")
         if len(self.betas) != 2:
             raise ConfigError(f"optimizer.betas is {self.betas}: it must be two numbers")
 
@@ -156,6 +154,7 @@ HIDDEN = {
     "checkpoint": ("create_seed_checkpoint", "initial_load_in_hf_quantized"),
     "validator": ("dataloader", "last_step", "steps"),
     "metrics": ("last_step",),
+    "profiler": ("trace_post_processor",),
 }
 """Keys of torchtitan's that a file cannot set: the program does."""
 

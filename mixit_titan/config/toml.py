@@ -3,20 +3,21 @@ the file and the nearest right spelling."""
 
 import dataclasses
 from collections.abc import Iterable
-from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import tomli
 import typeguard
 
+from mixit_titan.config.ranges import RANGES, check_names
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.options import describe
+from mixit_titan.ranges import check_ranges
 from mixit_titan.reading import read_text
 
 T = TypeVar("T")
 
 
 _LARGEST = 2**20  # bytes of a config
-_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 class Text(str):
@@ -85,6 +86,9 @@ def fill(
         elif key not in others:
             allowed = [f"{section}.{name}" for name in (*own, *others)]
             raise unknown("key", f"{section}.{key}", allowed, where=where)
+    full = {f"{section}.{key}": value for key, value in values.items()}
+    check_ranges(full, RANGES)
+    check_names(full)
     try:
         return cls(**values)
     except ConfigError:
@@ -94,11 +98,13 @@ def fill(
 
 
 def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
+    if isinstance(value, str) and "\0" in value:
+        raise ConfigError(f"{key} in {where} is {value!r}: a text has no NUL in it")
     meanings = _meanings(value) if isinstance(value, Text) else [value]
     for meaning in meanings:
         if _fits(meaning, hint):
             return meaning
-    raise ConfigError(f"{key} in {where} is {meanings[0]!r}: expected {_describe(hint)}")
+    raise ConfigError(f"{key} in {where} is {meanings[0]!r}: expected {describe(hint)}")
 
 
 def _meanings(text: Text) -> list[Any]:
@@ -121,16 +127,3 @@ def _fits(value: Any, hint: Any) -> bool:
     except typeguard.TypeCheckError:
         return False
     return True
-
-
-def _describe(hint: Any) -> str:
-    """`a whole number`, `'none', 'selective', 'full'`, `a number or 'plain'`"""
-    if hint in _PLAIN:
-        return _PLAIN[hint]
-    if get_origin(hint) is Literal:
-        return ", ".join(repr(value) for value in get_args(hint))
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(_describe(h) for h in get_args(hint) if h is not NoneType)
-    if get_origin(hint) is list:
-        return f"a list of {_describe(get_args(hint)[0])}"
-    return str(hint)

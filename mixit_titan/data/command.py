@@ -15,6 +15,7 @@ from mixit_titan.data.prepare import SHARD_TOKENS, available_workers, prepare
 from mixit_titan.data.shards import Manifest, Shard, is_prepared
 from mixit_titan.data.sources import Corpus, find_corpus
 from mixit_titan.errors import ConfigError
+from mixit_titan.ranges import COUNT, Range
 from mixit_titan.tables import screen_table
 
 
@@ -25,7 +26,7 @@ class PrepareArguments:
     Example: mixit-titan prepare stdlib --tokenizer bytes --out data/stdlib
     """
 
-    source: Annotated[str, tyro.conf.Positional]
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
     """fineweb-edu, wikitext-103, wikitext-2, stdlib (the Python standard library's sources), or a
     file or folder of .txt, .jsonl (also .gz, .zst) and .parquet."""
     out: Path
@@ -33,7 +34,7 @@ class PrepareArguments:
     tokenizer: str | None = None
     """bytes, a file of ranks (.tiktoken, Llama-3's tokenizer.model), or a folder with a
     tokenizer.json."""
-    train_tokenizer: int | None = None
+    train_tokenizer: Annotated[int | None, Range(least=1, most=2**24)] = None
     """Train a byte-level BPE of so many tokens on the corpus instead."""
     text_key: str = "text"
     """Where the records of .jsonl and .parquet files have their text."""
@@ -42,21 +43,17 @@ class PrepareArguments:
     subset: str | None = None
     """Of fineweb-edu: sample-10BT (the default), sample-100BT, sample-350BT, default (all)
     or a crawl such as CC-MAIN-2024-10."""
-    train_documents: int | None = None
+    train_documents: Annotated[int | None, COUNT] = None
     """So many first documents are for training."""
-    validation_documents: int | None = None
+    validation_documents: Annotated[int | None, COUNT] = None
     """So many that follow are for validation."""
-    shard_tokens: int = SHARD_TOKENS
+    shard_tokens: Annotated[int, Range(least=1, most=2**40)] = SHARD_TOKENS
     """A shard is finished by the document that brings it to so many tokens."""
-    workers: int | None = None
+    workers: Annotated[int | None, Range(least=1, most=4096)] = None
     """Processes that tokenise (default: one for each core). The shards do not depend on it."""
 
 
 def run_prepare(args: PrepareArguments) -> None:
-    for name in ("workers", "shard_tokens"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            flag = name.replace("_", "-")
-            raise ConfigError(f"--{flag} is {getattr(args, name)}: it must be at least 1")
     if (args.tokenizer is None) == (args.train_tokenizer is None):
         raise ConfigError("name either a --tokenizer or the size of one to --train-tokenizer")
     corpus = find_corpus(

@@ -15,6 +15,7 @@ from mixit_titan.export.mixit_folder import mixit_config, write_code
 from mixit_titan.export.tokenizer_files import write_tokenizer
 from mixit_titan.files import new_folder
 from mixit_titan.model.hugging_face import HuggingFaceAdapter, hf_config
+from mixit_titan.ranges import NOT_NEGATIVE
 from mixit_titan.runtime.trained import Trained, load_trained
 
 
@@ -30,7 +31,7 @@ class ExportArguments:
     """The folder of a training run (its dump_folder)."""
     out: Path
     """A folder that is not there yet, or empty."""
-    step: int | None = None
+    step: Annotated[int | None, NOT_NEGATIVE] = None
     """Of the checkpoint (default: the newest)."""
 
 

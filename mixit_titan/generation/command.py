@@ -16,6 +16,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.generation.generate import generate
 from mixit_titan.generation.sampling import Sampling
 from mixit_titan.generation.text import GrowingText
+from mixit_titan.ranges import COUNT, NOT_NEGATIVE, SEED
 from mixit_titan.reading import read_text
 from mixit_titan.runtime.trained import Trained, load_trained
 
@@ -36,15 +37,15 @@ class GenerateArguments:
     token."""
     prompts: Path | None = None
     """A file with a prompt in each line, for all of which text is generated at once."""
-    tokens: int | None = None
+    tokens: Annotated[int | None, COUNT] = None
     """New tokens at most (default: 200, or what the model's length leaves)."""
     temperature: float = 1.0
     """Below 1: rather the likely tokens. 0: always the most likely one."""
     top_p: float = 1.0
     """Draw from the most likely tokens alone that have this much of the probability together."""
-    seed: int = 0
+    seed: Annotated[int, SEED] = 0
     """The same seed gives the same text."""
-    step: int | None = None
+    step: Annotated[int | None, NOT_NEGATIVE] = None
     """Of the checkpoint (default: the newest)."""
     cache: bool = True
     """Keep keys and values of the past. Without it the text is the same, and takes longer."""
@@ -52,8 +53,6 @@ class GenerateArguments:
 
 def run_generate(args: GenerateArguments) -> None:
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
-    if args.tokens is not None and args.tokens < 1:
-        raise ConfigError(f"--tokens is {args.tokens}: it must be at least 1")
     texts = _prompts(args)
     check_device()
     trained = load_trained(args.run_dir, args.step)

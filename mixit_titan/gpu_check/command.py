@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from mixit_titan.errors import ConfigError, one_sentence, unknown
 from mixit_titan.files import writing
 from mixit_titan.gpu_check.check import Check, failed
@@ -28,6 +26,7 @@ from mixit_titan.gpu_check.training import training
 from mixit_titan.gpus import hide_gpus
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.process import terminated_as_interrupted
+from mixit_titan.options import read_options
 
 SECTIONS: dict[str, Callable[[Session], Iterator[Check]]] = {
     "doctor": doctor,
@@ -59,7 +58,7 @@ class Arguments:
 
 def main() -> None:
     with one_sentence():
-        args = tyro.cli(Arguments, prog="python -m mixit_titan.gpu_check")
+        args = read_options(Arguments, sys.argv[1:], prog="python -m mixit_titan.gpu_check")
         for name in args.only:
             if name not in SECTIONS:
                 raise unknown("section in --only", name, SECTIONS)

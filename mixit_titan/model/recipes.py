@@ -4,12 +4,18 @@ Each knob can be set on its own. What depends on the knobs alone is computed her
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
-from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.errors import unknown
 from mixit_titan.kernels.mixing import MatrixSpec, Noise
 from mixit_titan.model.shapes import Shape
+from mixit_titan.ranges import POSITIVE, SEED, SHARE, check_ranges
+
+RANGES = {
+    **dict.fromkeys(("std", "base_width", "base_hidden", "base_layers"), POSITIVE),
+    "residual": SHARE,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +53,7 @@ class Recipe:
     base_layers: float = 4.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.std, int | float) and self.std <= 0:
-            raise ConfigError(f"model.mixing.std is {self.std}: it must be above 0")
-        for key in ("base_width", "base_hidden", "base_layers"):
-            if getattr(self, key) <= 0:
-                raise ConfigError(f"model.mixing.{key} is {getattr(self, key)}: it must be above 0")
-        if isinstance(self.residual, int | float) and not 0 <= self.residual <= 1:
-            raise ConfigError(f"model.mixing.residual is {self.residual}: it must be in 0..1")
+        check_ranges(asdict(self), RANGES, "model.mixing.{}".format)
 
     def residual_scales(self, layers: int) -> tuple[float, float]:
         """(skip, branch) of `skip * x + branch * f(x)`."""
@@ -75,8 +75,7 @@ class Recipe:
         return math.sqrt(base / fan_in) if self.linear_scale else 1.0
 
     def matrix_spec(self, seed: int, shape: Shape) -> MatrixSpec:
-        if not 0 <= seed < 2**63:
-            raise ConfigError(f"model.mixing.seed is {seed}: it must be in 0..2^63 - 1")
+        check_ranges({"model.mixing.seed": seed}, {"model.mixing.seed": SEED})
         m = shape.seq_len
         std = "length" if self.depth_alpha != 0 else self.std
         if std == "width":

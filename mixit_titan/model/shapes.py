@@ -1,8 +1,9 @@
 """The size of a model, and the named sizes (flavours)."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.ranges import NOT_NEGATIVE, POSITIVE, Range, check_ranges
 
 ROPE_SCALING = {
     "low_freq_factor": 1.0,
@@ -10,6 +11,17 @@ ROPE_SCALING = {
     "original_max_position_embeddings": 8192,
 }
 """Of all models with Llama 3.1's scaling of rotary frequencies, beside their rope_factor."""
+
+_SIZE = Range(least=1, most=2**24)
+RANGES = {
+    **dict.fromkeys(("width", "heads", "hidden", "vocab", "seq_len", "kv_heads"), _SIZE),
+    "layers": Range(least=1, most=10_000),
+    "rope_theta": POSITIVE,
+    "rope_factor": Range(least=1),
+    "init_std": NOT_NEGATIVE,
+    "embedding_std": NOT_NEGATIVE,
+    "norm_eps": NOT_NEGATIVE,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +50,13 @@ class Shape:
     norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        for key in ("width", "layers", "heads", "hidden", "vocab", "seq_len"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"model.{key} is {getattr(self, key)}: it must be at least 1")
-        if self.rope_factor < 1:
-            raise ConfigError(f"model.rope_factor is {self.rope_factor}: it must be at least 1")
+        check_ranges(asdict(self), RANGES, "model.{}".format)
         if self.width % self.heads:
             raise ConfigError(
                 f"model.heads = {self.heads} does not divide model.width = {self.width}: "
                 "choose a number of heads that does"
             )
-        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+        if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ConfigError(
                 f"model.kv_heads = {self.kv_heads} does not divide model.heads = {self.heads}"
             )

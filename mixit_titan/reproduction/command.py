@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from rich.console import Console
 
@@ -13,6 +13,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
+from mixit_titan.ranges import COUNT, Range
 from mixit_titan.reproduction.exhibit import Cells, Exhibit, jobs_of
 from mixit_titan.reproduction.exhibits import EXHIBITS, find_exhibits
 from mixit_titan.reproduction.jobs import Plan, training_words
@@ -33,9 +34,9 @@ class ReproduceArguments:
     only: tuple[str, ...] = ()
     """table1 ... table7, figure2, figure3, throughput (default: all): nothing else is run, nor
     reported."""
-    seeds: int = 1
+    seeds: Annotated[int, Range(least=1, most=10_000)] = 1
     """Every figure is the mean over the seeds 0, 1, ..."""
-    jobs: int = 2
+    jobs: Annotated[int, Range(least=1, most=4096)] = 2
     """Processes at a time. The benchmark runs alone, at the end."""
     text: str | None = None
     """What language models are trained on at cpu scale: a text file, a folder of them, or one that
@@ -45,7 +46,7 @@ class ReproduceArguments:
     paper scale, and none at cpu scale."""
     search: bool = True
     """At paper scale: all settings of Table 8. --no-search: those of Table 9."""
-    steps: int | None = None
+    steps: Annotated[int | None, COUNT] = None
     """Train everything so many steps only: a rehearsal, which proves nothing."""
     list: bool = False
     """Print the commands of all trainings that are not done, instead of running them: a line each,

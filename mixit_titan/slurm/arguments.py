@@ -7,6 +7,7 @@ import tyro
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.hardware import GPUS
+from mixit_titan.ranges import COUNT, NOT_NEGATIVE, Range
 from mixit_titan.slurm.cluster import seconds
 
 SIGNAL_MARGIN = 30  # seconds between the last moment of a save and the time limit
@@ -24,10 +25,10 @@ class SubmitArguments:
 
     config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
     """A TOML file, such as one of train_configs/."""
-    nodes: int = 1
-    min_nodes: int | None = None
+    nodes: Annotated[int, Range(least=1, most=2**16)] = 1
+    min_nodes: Annotated[int | None, COUNT] = None
     """Also run on fewer nodes, down to so many, where no more are free (default: never)."""
-    gpus_per_node: int = 8
+    gpus_per_node: Annotated[int, Range(least=0, most=1024)] = 8
     """0: one rank a node, on its CPU."""
     time: str = "24:00:00"
     """The limit of one start; a run may take several."""
@@ -41,9 +42,9 @@ class SubmitArguments:
     """Variants, separated by commas: a job array with one run each."""
     after: str | None = None
     """Start when this job has ended well."""
-    max_restarts: int = 20
+    max_restarts: Annotated[int, NOT_NEGATIVE] = 20
     """How often the job may be started again."""
-    save_seconds: int = 150
+    save_seconds: Annotated[int, Range(least=10, most=10**6)] = 150
     """How long a save may take: the run is asked to stop so long, and some seconds, before its
     limit."""
     gpu: Annotated[str, tyro.conf.arg(help=", ".join(GPUS))] = "H100"
@@ -56,12 +57,7 @@ class SubmitArguments:
 
 
 def check_numbers(args: SubmitArguments) -> None:
-    at_least = {"nodes": 1, "gpus_per_node": 0, "max_restarts": 0, "save_seconds": 10}
-    for name, least in at_least.items():
-        if getattr(args, name) < least:
-            flag = name.replace("_", "-")
-            raise ConfigError(f"--{flag} is {getattr(args, name)}: it must be at least {least}")
-    if args.min_nodes is not None and not 1 <= args.min_nodes <= args.nodes:
+    if args.min_nodes is not None and args.min_nodes > args.nodes:
         raise ConfigError(f"--min-nodes is {args.min_nodes}: it must be 1 to --nodes {args.nodes}")
     lead = args.save_seconds + SIGNAL_MARGIN
     if seconds(args.time) <= 2 * lead:

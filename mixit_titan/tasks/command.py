@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal
+from typing import Annotated, Any, Generic, Literal
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from rich.console import Console
 
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
+from mixit_titan.ranges import COUNT
 from mixit_titan.tasks.examples import Listed, Stream
 from mixit_titan.tasks.loop import extra_figures, train
 from mixit_titan.tasks.options import parse, preset_run, word_after
@@ -45,7 +46,7 @@ class TaskArguments(Generic[T]):
     """Where all other values come from: sizes for two cores, or those of the paper."""
     out: Path | None = None
     """The run's folder (default: runs/tasks/NAME_VARIANT_HASH)."""
-    show: int | None = None
+    show: Annotated[int | None, COUNT] = None
     """Print the first so many training examples, or all that there are, instead of training."""
     json: bool = False
     """Print JSON."""
@@ -104,8 +105,6 @@ def find_device(name: str) -> torch.device:
 
 def _show(args: TaskArguments) -> None:
     task, settings = args.run.task, args.run.settings
-    if args.show < 1:
-        raise ConfigError(f"--show is {args.show}: it must be at least 1")
     few = min(settings.test, 1)  # none is shown, and a small task has no more
     stream, _ = task.split(seed=settings.seed, train=settings.train, test=few)
     for tokens_L, labels_L in _first(stream, args.show, settings.batch):

@@ -2,14 +2,12 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-import tyro
-
-from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.errors import ConfigError
+from mixit_titan.options import flag, option_types, read_options
 from mixit_titan.tasks.presets import preset_values
-from mixit_titan.tasks.settings import Run, Settings, flag
+from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.task import task_class, task_name
 
 
@@ -26,17 +24,13 @@ def preset_run(name: str, preset: str, words: list[str]) -> Run:
 
 def parse(form: Any, default: Any, name: str, words: list[str]) -> Any:
     """`default` changed by `--key value` words; `form` is its type, with the task's class in it."""
-    flags = list(_flags(default))
+    flags = [option for option, _ in option_types(default)]
     twice = [option for option, times in Counter(["--task", *flags]).items() if times > 1]
     if twice:
         raise ConfigError(
             f"{name} has a field for {twice[0]}, which every task has: give it another name"
         )
-    prog = f"mixit-titan task {name}"
-    parsed, rest = tyro.cli(form, prog=prog, args=words, default=default, return_unknown_args=True)
-    if rest:
-        raise unknown(f"option of {name}", rest[0].partition("=")[0], flags)
-    return parsed
+    return read_options(form, words, prog=f"mixit-titan task {name}", default=default)
 
 
 def run_words(run: Run, preset: str) -> list[str]:
@@ -56,18 +50,6 @@ def run_words(run: Run, preset: str) -> list[str]:
             else:
                 words.append(f"{flag(key)}={value}")  # a value may begin with a dash
     return [name, *words]
-
-
-def _flags(default: Any) -> Iterator[str]:
-    """All options of a form, of which `default` has the values."""
-    for key in field_names(type(default)):
-        value = getattr(default, key)
-        if dataclasses.is_dataclass(value):
-            yield from _flags(value)
-        else:
-            yield flag(key)
-            if value is True:
-                yield flag(f"no-{key}")
 
 
 def field_names(cls: type) -> list[str]:

@@ -12,10 +12,14 @@ from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.kernels.mixing import Noise
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.variants import VARIANTS, find_variant
+from mixit_titan.options import flag
+from mixit_titan.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Range, check_fields
 from mixit_titan.tasks.baselines import BASELINES
 from mixit_titan.tasks.task import Task, task_name
 
 T = TypeVar("T", bound=Task)
+
+EXAMPLES = Range(least=0, most=10**9)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,34 +36,34 @@ class Settings:
     causal: bool = True
     """--no-causal: the mixing matrices look ahead too. Only where the answer is not in the
     sequence: yelp."""
-    width: int = 128
-    layers: int = 2
-    heads: int = 4
+    width: Annotated[int, Range(least=1, most=2**16)] = 128
+    layers: Annotated[int, Range(least=1, most=1000)] = 2
+    heads: Annotated[int, Range(least=1, most=2**16)] = 4
     bias: bool = True
     """Biases on every linear of a layer."""
-    init_std: float | None = None
+    init_std: Annotated[float | None, POSITIVE] = None
     """Of the weights. Default: 1/sqrt(width), which keeps the size of activations at any width; or
     0.02 where the recipe scales the linears itself."""
-    embedding_std: float = 1.0
-    lr: float = 1e-3
-    batch: int = 128
-    steps: int = 3000
-    warmup: int = 100
+    embedding_std: Annotated[float, POSITIVE] = 1.0
+    lr: Annotated[float, POSITIVE] = 1e-3
+    batch: Annotated[int, Range(least=1, most=2**20)] = 128
+    steps: Annotated[int, Range(least=1, most=2**40)] = 3000
+    warmup: Annotated[int, NOT_NEGATIVE] = 100
     """Steps of a rising learning rate: all of them, if --steps are fewer."""
     decay: Literal["cosine", "linear"] = "cosine"
     """How the learning rate falls to 0 after that."""
-    weight_decay: float = 0.0
-    beta2: float = 0.98
+    weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
+    beta2: Annotated[float, Range(least=0, below=1)] = 0.98
     """Of AdamW: how long it remembers the size of gradients."""
-    clip: float = 1.0
+    clip: Annotated[float, Range(above=0, infinite=True)] = 1.0
     """The largest norm of a gradient."""
-    train: int = 0
+    train: Annotated[int, EXAMPLES] = 0
     """Different training examples; 0: all that there are, or new ones at every step."""
-    test: int = 2000
+    test: Annotated[int, EXAMPLES] = 2000
     """Test examples; 0: all that there are, where they are listed."""
-    seed: int = 0
+    seed: Annotated[int, SEED] = 0
     """Of the data, the initial weights and the mixing matrices."""
-    eval_every: int = 250
+    eval_every: Annotated[int, COUNT] = 250
     """Steps between two evaluations on the whole test set, each followed by a checkpoint."""
     target_accuracy: float | None = None
     """Stop as soon as an evaluation reaches it."""
@@ -68,12 +72,7 @@ class Settings:
     """Run the model under bfloat16 autocast."""
 
     def check(self) -> None:
-        for key in ("lr", "batch", "steps", "eval_every", "clip", "embedding_std", "init_std"):
-            if getattr(self, key) is not None and getattr(self, key) <= 0:
-                raise ConfigError(f"{flag(key)} is {getattr(self, key)}: it must be above 0")
-        for key in ("warmup", "weight_decay", "train", "test", "seed"):
-            if getattr(self, key) < 0:
-                raise ConfigError(f"{flag(key)} is {getattr(self, key)}: it must not be below 0")
+        check_fields(self, flag)
         if self.variant not in (*VARIANTS, *BASELINES):
             raise unknown("variant", self.variant, [*VARIANTS, *BASELINES])
         self._check_knobs()
@@ -103,6 +102,7 @@ class Run(Generic[T]):
 
     def check(self) -> None:
         """Refuse what cannot be, in one sentence; tyro, which makes the parts, would print more."""
+        check_fields(self.task, flag)
         self.task.check()
         self.settings.check()
         if not self.settings.causal and not self.task.may_look_ahead:
@@ -122,8 +122,3 @@ class Run(Generic[T]):
     def hash(self) -> str:
         text = json.dumps(self.described(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def flag(key: str) -> str:
-    """The option that sets a field."""
-    return f"--{key.replace('_', '-')}"

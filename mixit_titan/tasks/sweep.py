@@ -17,6 +17,8 @@ from mixit_titan.jobs.job import Job, Result
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.options import read_options
+from mixit_titan.ranges import Range
 from mixit_titan.tasks.command import find_device
 from mixit_titan.tasks.job import TASK_MODULES, task_job
 from mixit_titan.tasks.loop import extra_figures
@@ -42,9 +44,9 @@ class SweepArguments:
     fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set")] = ()
     """key=value ...: options that differ from the preset in all points."""
     preset: Literal["cpu", "paper"] = "cpu"
-    seeds: int = 1
+    seeds: Annotated[int, Range(least=1, most=10_000)] = 1
     """Every point is trained with the seeds 0, 1, ..."""
-    jobs: int = 1
+    jobs: Annotated[int, Range(least=1, most=4096)] = 1
     """Points that are trained at a time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     out: Path = Path("runs/sweep")
@@ -85,11 +87,8 @@ def sweep_command(arguments: list[str]) -> None:
     for flag in ("--variants", "--grid", "--set"):
         if arguments.count(flag) > 1:  # the last would win in silence
             raise ConfigError(f"{flag} is given twice: name all of them after one {flag}")
-    args = tyro.cli(SweepArguments, prog="mixit-titan sweep", args=arguments)
+    args = read_options(SweepArguments, arguments, prog="mixit-titan sweep")
     task_class(args.task)
-    for key in ("seeds", "jobs"):
-        if getattr(args, key) < 1:
-            raise ConfigError(f"--{key} is {getattr(args, key)}: it must be at least 1")
     points = grid_points(args)
     find_device(args.device)  # before any point fails for the lack of it
     with locked(args.out):

@@ -148,6 +148,7 @@ READS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 FAKE = ("--comm.mode", "fake_backend", "--checkpoint.enable", "false")
+FAKE += ("--checkpoint.async_mode", "disabled")
 
 
 def emulate(folder: Path) -> None:
