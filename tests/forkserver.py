@@ -64,10 +64,10 @@ class Process:
             self.returncode = self._read()
         return self.returncode
 
-    def output(self) -> str:
+    def output(self, errors: str = "strict") -> str:
         """What it has said so far, on both streams."""
         self._output.seek(0)
-        return self._output.read().decode()
+        return self._output.read().decode(errors=errors)
 
     def __enter__(self) -> "Process":
         return self

@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 import tests.conftest  # noqa: F401 (its environment: caches of this session only, no GPU)
-from tests.forkserver import Forkserver
+from tests.forkserver import PRELOADED, Forkserver
 from tests.fuzz.attempt import SECONDS
 from tests.fuzz.good import make_good
 from tests.fuzz.kinds import KINDS
-from tests.fuzz.run import fuzz, in_turn, table
+from tests.fuzz.run import COMMAND_MODULES, fuzz, in_turn, table
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     if args.number is not None:
         cases = [(kind, args.number) for kind in kinds]
     folder = Path(tempfile.mkdtemp(prefix="fuzz_", dir="/tmp"))
-    server = Forkserver()
+    server = Forkserver([*PRELOADED, *COMMAND_MODULES])
     found: Counter[tuple[str, str]] = Counter()
     good = make_good(folder / "good", server)
     tried = fuzz(server, good, folder, cases=cases, seed=args.seed, seconds=args.seconds)

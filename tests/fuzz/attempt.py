@@ -4,7 +4,10 @@ import contextlib
 import fnmatch
 import json
 import os
+import resource
 import subprocess
+import sys
+import traceback
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,8 @@ SECONDS = 10.0
 """How long a command may take that is given something bad."""
 CANARY = "canary"
 """A file in the folder of an attempt: code in a bad input would write it if it ran."""
+MEMORY = 12 * 2**30
+"""Bytes of address space that a command may have."""
 UNFINISHED = (".*.part", ".unfinished-*")
 """Names of what is being written. None is there after a command."""
 
@@ -60,7 +65,7 @@ def attempt(
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(seconds)
-        output = process.output()
+        output = process.output(errors="backslashreplace")
     new = tuple(sorted(_files(folder) - before))
     return Outcome(words=tuple(words), code=code, output=output, folder=folder, new=new)
 
@@ -97,7 +102,7 @@ def _check_file(outcome: Outcome, name: str, may_leave: Collection[str]) -> None
     allowed = (".lock", *may_leave)
     if outcome.code == 2 and not any(fnmatch.fnmatch(part, f) for part in parts for f in allowed):
         _broken(outcome, f"it refused, and wrote {name}")
-    if name.endswith(".json"):
+    if name.endswith(".json") and ".broken" not in name:  # set aside as it was
         try:
             json.loads((outcome.folder / name).read_text(), parse_constant=_no_constant)
         except ValueError as error:
@@ -116,9 +121,22 @@ def _broken(outcome: Outcome, what: str) -> NoReturn:
     raise BrokenPromise(f"{what}: mixit-titan {words} (in {outcome.folder})\n{said}")
 
 
-def _command(folder: Path, words: tuple[str, ...]) -> None:
+def _command(folder: Path, words: tuple[str, ...]) -> NoReturn:
+    """Ends without taking torch apart, which would take longer than most of what is tried here.
+    More memory than a small machine has is refused, so that no neighbor is killed for it."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     os.chdir(folder)
-    mixit_titan(*words)
+    code: object = 0
+    try:
+        mixit_titan(*words)
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def _files(folder: Path) -> set[str]:

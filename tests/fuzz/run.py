@@ -11,6 +11,15 @@ from tests.fuzz.attempt import SECONDS, BrokenPromise, attempt, check
 from tests.fuzz.good import Good
 from tests.fuzz.kinds import KINDS
 
+COMMAND_MODULES = [
+    *("mixit_titan.params", "mixit_titan.config.estimate", "mixit_titan.data.command"),
+    *("mixit_titan.tasks.command", "mixit_titan.tasks.sweep", "mixit_titan.bench.command"),
+    *("mixit_titan.slurm.submit", "mixit_titan.slurm.status", "mixit_titan.generation.command"),
+    *("mixit_titan.export.command", "mixit_titan.analysis.command", "mixit_titan.doctor.command"),
+    "mixit_titan.reproduction.command",
+]
+"""What a server is to have imported, so that no attempt has to."""
+
 
 def fuzz(
     server: Forkserver,
@@ -27,7 +36,7 @@ def fuzz(
         place = folder / f"{kind}-{number}"
         place.mkdir(parents=True)
         case = KINDS[kind](random.Random(f"{seed} {kind} {number}"), place, good)
-        outcome = attempt(server, case.words, place, seconds=seconds)
+        outcome = attempt(server, case.words, place, seconds=max(case.seconds, seconds))
         try:
             check(outcome, codes=case.codes, may_leave=case.may_leave)
         except BrokenPromise as error:
