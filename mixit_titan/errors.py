@@ -7,7 +7,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+_LONG = 200  # characters of a value that a sentence shows
 _NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed")
 MAKE_ROOM = "what is finished stays. Make room, and run the same command again to resume"
 _UNUSABLE = {
@@ -97,11 +99,22 @@ def disk_is_full(error: BaseException | None) -> bool:
     return False
 
 
+def shown(value: Any) -> str:
+    """A value as Python writes it, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return f"a number of {value.bit_length()} bits"
+    return text if len(text) <= _LONG else f"{text[:_LONG]}..."
+
+
 def unknown(what: str, value: str, allowed: Iterable[str], *, where: str = "") -> ConfigError:
     """`unknown variant 'mixti' in run.toml: did you mean 'mixit'? (allowed: ...)`"""
     allowed = list(allowed)
     names = {name.lstrip("-"): name for name in allowed}  # that both are options is no likeness
-    near = difflib.get_close_matches(str(value).lstrip("-"), names, n=1)
+    near = difflib.get_close_matches(str(value)[:_LONG].lstrip("-"), names, n=1)
     hint = f": did you mean {names[near[0]]!r}?" if near else ""
     place = f" in {where}" if where else ""
-    return ConfigError(f"unknown {what} {value!r}{place}{hint} (allowed: {', '.join(allowed)})")
+    return ConfigError(
+        f"unknown {what} {shown(value)}{place}{hint} (allowed: {', '.join(allowed)})"
+    )

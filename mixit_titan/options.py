@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import tyro
 
-from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.errors import ConfigError, shown, unknown
 from mixit_titan.ranges import check_fields
 
 T = TypeVar("T")
@@ -26,7 +26,9 @@ def read_options(form: type[T], words: Sequence[str], *, prog: str, default: Any
     parsed, rest = read_known_options(form, words, prog=prog, default=default)
     if rest:
         if not rest[0].startswith("-"):
-            raise ConfigError(f"unexpected argument {rest[0]!r}: `{prog} --help` shows the options")
+            raise ConfigError(
+                f"unexpected argument {shown(rest[0])}: `{prog} --help` shows the options"
+            )
         flags = [name for name, _ in option_types(form if default is None else default)]
         raise unknown(f"option of {prog.split()[-1]}", rest[0].partition("=")[0], flags)
     return parsed
@@ -103,7 +105,7 @@ def _refused(said: str, hints: dict[str, Any], words: Sequence[str], prog: str) 
             value = next((word for word in words[place + 1 : place + 2]), "")
         if not equals and (not value or value.startswith("--")):
             return ConfigError(f"{name} needs a value: expected {expected}")
-        return ConfigError(f"{name} is {value!r}: expected {expected}")
+        return ConfigError(f"{name} is {shown(value)}: expected {expected}")
     missing = re.search(r"Missing from .*?: +(.*)", text)
     if missing:
         first = missing[1].split()[0]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def check_ranges(
                 continue
             allowed = ranges.get(key, ANY)
             if number not in allowed:
-                raise ConfigError(f"{name(key)} is {_shown(value)}: it must be {allowed}")
+                raise ConfigError(f"{name(key)} is {shown(value)}: it must be {allowed}")
 
 
 def check_fields(form: Any, name: Callable[[str], str] = str) -> None:
@@ -94,10 +94,3 @@ def _is_plain(number: float) -> bool:
     if isinstance(number, int):
         return -(2**63) <= number < 2**63
     return math.isfinite(number)
-
-
-def _shown(value: Any) -> str:
-    """Python refuses to write a number of thousands of digits."""
-    if isinstance(value, int) and value.bit_length() > 256:
-        return f"a number of {value.bit_length()} bits"
-    return str(value)

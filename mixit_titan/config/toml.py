@@ -9,7 +9,7 @@ import tomli
 import typeguard
 
 from mixit_titan.config.ranges import RANGES, check_names
-from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.errors import ConfigError, shown, unknown
 from mixit_titan.options import describe
 from mixit_titan.ranges import check_ranges
 from mixit_titan.reading import read_text
@@ -29,10 +29,12 @@ def read_toml(path: str) -> dict[str, Any]:
         return tomli.loads(read_text(path, advice="name a TOML file", limit=_LARGEST))
     except FileNotFoundError:
         raise ConfigError(f"there is no config file {path!r}") from None
-    except tomli.TOMLDecodeError as error:
+    except ConfigError:
+        raise
+    except ValueError as error:  # not TOML, or a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{path} is not valid TOML: it is nested too deeply") from None
+        raise ConfigError(f"{path} is nested too deeply") from None
 
 
 def read_run(path: str, overrides: list[str]) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def apply_overrides(table: dict[str, Any], overrides: list[str]) -> None:
         flag = words.pop(0)
         if not flag.startswith("--") or len(flag) == 2:
             raise ConfigError(
-                f"unexpected argument {flag!r}: overrides look like --section.key value"
+                f"unexpected argument {shown(flag)}: overrides look like --section.key value"
             )
         key, has_value, text = flag[2:].partition("=")
         if not has_value:
@@ -99,12 +101,12 @@ def fill(
 
 def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
     if isinstance(value, str) and "\0" in value:
-        raise ConfigError(f"{key} in {where} is {value!r}: a text has no NUL in it")
+        raise ConfigError(f"{key} in {where} is {shown(value)}: a text has no NUL in it")
     meanings = _meanings(value) if isinstance(value, Text) else [value]
     for meaning in meanings:
         if _fits(meaning, hint):
             return meaning
-    raise ConfigError(f"{key} in {where} is {meanings[0]!r}: expected {describe(hint)}")
+    raise ConfigError(f"{key} in {where} is {shown(meanings[0])}: expected {describe(hint)}")
 
 
 def _meanings(text: Text) -> list[Any]:
@@ -115,7 +117,7 @@ def _meanings(text: Text) -> list[Any]:
 def _parse(text: str) -> Any:
     try:
         return tomli.loads(f"value = {text}")["value"]
-    except tomli.TOMLDecodeError:
+    except (ValueError, RecursionError):  # tomli's own, and Python's about thousands of digits
         return str(text)
 
 

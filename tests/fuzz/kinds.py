@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fuzz import files
+from tests.fuzz import configs, files, options
 from tests.fuzz.case import Case
 from tests.fuzz.good import Good
 
@@ -15,4 +15,11 @@ never changed."""
 
 KINDS: dict[str, Kind] = {
     "file": files.files_case,
+    "override": configs.override,
+    "estimate": configs.estimate,
+    "config file": configs.broken_file,
+    "trained": configs.trained,
+    "option": options.option,
+    "task": options.task_option,
+    "words": options.words,
 }
