@@ -10,7 +10,9 @@ import json
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_type_hints
+
+import typeguard
 
 COUNT = "a whole number from 0 on"
 NUMBER = "a number, which may be NaN"
@@ -60,6 +62,19 @@ def check_form(value: Any, form: Form, name: str = "") -> None:
             check_form(item, form[0], f"{name}[{number}]")
     else:
         _check_object(value, form, name)
+
+
+def check_fields(values: dict[str, Any], cls: type) -> None:
+    """Raise a WrongForm for a value that is not of the type which the dataclass declares for it."""
+    for key, hint in get_type_hints(cls).items():
+        if key in values:
+            allowed = isinstance(values[key], bool) <= (bool in (hint, *get_args(hint)))
+            try:
+                typeguard.check_type(values[key], hint)
+            except typeguard.TypeCheckError:
+                allowed = False
+            if not allowed:
+                raise WrongForm(f"{key} is {values[key]!r:.40}")
 
 
 def _check_object(value: dict[str, Any], form: dict[str, Form], name: str) -> None:

@@ -83,6 +83,12 @@ def load_state(checkpoint: Path | str, into: dict[str, Any], *, no_dist: bool = 
 
 def load_tensors(checkpoint: Path | str, into: dict[str, torch.Tensor]) -> None:
     """Fill `into`, whole tensors however many ranks have saved them, in this process alone."""
+    check_sizes(checkpoint, into)
+    load_state(checkpoint, into, no_dist=True)
+
+
+def check_sizes(checkpoint: Path | str, into: dict[str, torch.Tensor]) -> None:
+    """Whether these are the tensors of a checkpoint; else a ConfigError."""
     sizes = tensor_sizes(checkpoint)
     for name, tensor in into.items():
         if sizes.get(name) != tensor.shape:
@@ -91,7 +97,6 @@ def load_tensors(checkpoint: Path | str, into: dict[str, torch.Tensor]) -> None:
                 f"the checkpoint {checkpoint} has {there} as {name}, and the model that it "
                 f"describes {tuple(tensor.shape)}: it is damaged"
             )
-    load_state(checkpoint, into, no_dist=True)
 
 
 def tensor_sizes(checkpoint: Path | str) -> dict[str, torch.Size]:

@@ -1,15 +1,15 @@
 """The model of a finished run of a task, back from its folder."""
 
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
-import typeguard
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.json_form import check_fields
 from mixit_titan.reading import check_kinds
 from mixit_titan.tasks.loop import read_result
 from mixit_titan.tasks.models import build_model
@@ -53,12 +53,11 @@ def _run(result: Any, folder: Path, named: str | None) -> Run:
             raise ConfigError(f"--task is {named!r}, and {folder} is of the task {saved!r}")
         run = Run(task=task, settings=Settings(**values))
         for part in (task, run.settings):
-            for key, hint in get_type_hints(type(part)).items():
-                typeguard.check_type(getattr(part, key), hint)
+            check_fields(vars(part), type(part))
         run.check()
     except ConfigError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError, typeguard.TypeCheckError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{folder / 'result.json'} is not the result of a task that this version of "
             f"mixit_titan knows ({error!r:.200})"
