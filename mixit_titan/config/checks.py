@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from torchtitan.components.checkpointer import DATALOADER, OPTIMIZER
 from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.distributed import ParallelDims
@@ -18,7 +19,7 @@ from mixit_titan.json_form import NUMBER
 from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
 from mixit_titan.model.variants import PARTS
-from mixit_titan.reading import check_kinds, json_if_good
+from mixit_titan.reading import WrongFile, check_kinds, json_if_good
 from mixit_titan.runtime.checkpoint import latest_step
 from mixit_titan.runtime.checkpoint_files import newest_to_resume, steps
 from mixit_titan.runtime.checkpoint_identity import check_identity
@@ -165,13 +166,27 @@ def check_hugging_face(run: Trainer.Config) -> None:
     kind = theirs["model_type"]
     if kind != "llama":
         raise ConfigError(f"{folder} holds a {kind!r}: only a 'llama' can be loaded")
-    if not any(Path(folder).glob("*.safetensors")):
+    files = [file.name for file in Path(folder).glob("*.safetensors*")]
+    check_kinds(Path(folder), files=tuple(files))
+    for name in files:
+        if name.endswith(".safetensors"):
+            _check_header(Path(folder) / name)
+    if not any(name.endswith(".safetensors") for name in files):
         raise ConfigError(
             f"{folder} has no *.safetensors: fetch the model's weights in that format"
         )
     different = differences_to_llama(theirs, model.shape)
     if different:
         raise ConfigError(f"{folder} does not fit: {'; '.join(different)}. Set theirs in [model]")
+
+
+def _check_header(file: Path) -> None:
+    """DCP would print a traceback of its own."""
+    try:
+        with safe_open(file, framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise WrongFile(file, str(error), "fetch it again") from None
 
 
 def check_folder(run: Trainer.Config) -> None:

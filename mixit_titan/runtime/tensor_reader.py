@@ -9,11 +9,13 @@ Torch writes a CRC-32 with all that it saves, and does not look at it when it lo
 does. The metadata has one in `checksums.json`.
 """
 
+import contextlib
 import io
 import pickle
 import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,15 +59,21 @@ class DamagedCheckpoint(ConfigError):
 def load_state(checkpoint: Path | str, into: dict[str, Any], *, no_dist: bool = False) -> None:
     """`dcp.load` that runs no code, on all ranks; in this process alone with `no_dist`. What is
     wrong is a ConfigError, the same on all ranks."""
+    with explained(checkpoint), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        dcp.load(
+            into,
+            storage_reader=TensorReader(checkpoint),
+            planner=PlainPlanner(),
+            no_dist=no_dist,
+        )
+
+
+@contextlib.contextmanager
+def explained(checkpoint: Path | str) -> Iterator[None]:
+    """What is wrong with a checkpoint that DCP loads, as a ConfigError."""
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            dcp.load(
-                into,
-                storage_reader=TensorReader(checkpoint),
-                planner=PlainPlanner(),
-                no_dist=no_dist,
-            )
+        yield
     except CheckpointException as error:
         causes = [cause for cause, _ in error.failures.values()]
         damage = next((cause for cause in causes if isinstance(cause, DamagedCheckpoint)), None)

@@ -18,7 +18,7 @@ from mixit_titan.data.tokenizers import (
 )
 from mixit_titan.device import device_type
 from mixit_titan.errors import ConfigError
-from mixit_titan.json_form import WrongForm, check_fields
+from mixit_titan.json_form import COUNT, WrongForm, check_fields, check_form
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.identity import differences, identity
 from mixit_titan.model.llama import MixitLlama
@@ -41,6 +41,8 @@ from mixit_titan.runtime.tensor_reader import (
     load_tensors,
     tensor_sizes,
 )
+
+_SAID = {"mixer": str, "frozen": [str], "debug.seed": COUNT, "model.mixing.seed?": COUNT}
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def _config(saved: dict[str, Any], *, tensors: int) -> MixitLlama.Config:
         check_fields(found, cls)
         return found
 
+    check_form(saved, _SAID)
     shape = Shape(**fields(Shape, "model."))
     if shape.layers > tensors:
         raise WrongForm(f"{shape.layers} layers and {tensors} tensors")
