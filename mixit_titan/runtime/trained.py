@@ -42,7 +42,7 @@ from mixit_titan.runtime.tensor_reader import (
     tensor_sizes,
 )
 
-_SAID = {"mixer": str, "frozen": [str], "debug.seed": COUNT, "model.mixing.seed?": COUNT}
+_SAID = {"mixer": str, "frozen": [str], "debug.seed": COUNT, "model.mixing.seed?": int}
 
 
 @dataclass(frozen=True)
