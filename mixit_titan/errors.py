@@ -103,8 +103,8 @@ def shown(value: Any) -> str:
     """A value as Python writes it, cut where it is long."""
     try:
         text = repr(value)
-    except ValueError:  # a whole number of thousands of digits
-        return f"a number of {value.bit_length()} bits"
+    except ValueError:  # Python does not write thousands of digits
+        return "a number of thousands of digits"
     return text if len(text) <= _LONG else f"{text[:_LONG]}..."
 
 

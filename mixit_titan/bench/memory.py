@@ -10,7 +10,6 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -20,10 +19,10 @@ from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PLAIN, Steps
 from mixit_titan.device import has_gpu, local_device
 from mixit_titan.errors import ConfigError
+from mixit_titan.host_memory import host_memory
 from mixit_titan.model.accounting import memory_per_rank
 from mixit_titan.model.storage import DTYPE_BYTES
 
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
 _FEWER = ", name fewer --variants, or measure one after another by --no-interleaved"
 
 
@@ -68,10 +67,7 @@ def memory_of_rank(ranks: int) -> int:
     if has_gpu():
         # To ask for what is free would make a context of each rank on the first GPU.
         return torch.cuda.get_device_properties(local_device()).total_memory
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # no limit, or none that is a number
-        total = min(total, int(_CGROUP.read_text()))
-    return total // ranks
+    return host_memory() // ranks
 
 
 def _too_big(point: Point, why: str, advice: str = "") -> ConfigError:

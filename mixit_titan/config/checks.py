@@ -14,8 +14,11 @@ from torchtitan.trainer import Trainer
 
 from mixit_titan.config.sections import Sections
 from mixit_titan.data.shards import read_manifest
+from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.host_memory import check_host_memory
 from mixit_titan.json_form import NUMBER
+from mixit_titan.model.accounting import least_bytes
 from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
 from mixit_titan.model.variants import PARTS
@@ -133,6 +136,21 @@ def check_data(run: Trainer.Config) -> None:
     splits = [run.dataloader, *([run.validator.dataloader] if run.validator.enable else [])]
     for split in splits:
         split.packed(run.training.seq_len)  # raises where there is not a row
+
+
+def check_memory(run: Trainer.Config, ranks: int) -> None:
+    """Refuse a run whose ranks cannot fit into this machine, where they use its memory."""
+    if has_gpu():
+        return
+    model, training = run.model_spec.model, run.training
+    rows, seq_len = training.local_batch_size, training.seq_len
+    needed = least_bytes(model.shape, model.variant, rows=rows, seq_len=seq_len, ranks=ranks)
+    logits = 4 * rows * seq_len * model.shape.vocab
+    chunks = getattr(run.loss, "num_chunks", 1)
+    check_host_memory(
+        needed - logits + logits // chunks,
+        "lower training.local_batch_size or the sizes of [model], or start more ranks elsewhere",
+    )
 
 
 def check_hugging_face(run: Trainer.Config) -> None:

@@ -11,6 +11,7 @@ from mixit_titan.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Range
 _ROWS = Range(least=1, most=2**24, also=-1)
 _DEGREE = Range(least=1, most=2**20)
 _SECONDS = Range(least=1, most=10**9)  # torch counts them in nanoseconds of 64 bits
+_LIMIT = Range(least=1, most=10**9)  # seconds; a shorter one would end every run
 _STEPS = Range(least=1, most=2**40)
 
 RANGES: dict[str, Range] = {
@@ -57,11 +58,11 @@ RANGES: dict[str, Range] = {
     "profiler.profiler_warmup": NOT_NEGATIVE,
     "profiler.memory_snapshot_freq": COUNT,
     "profiler.memory_snapshot_max_entries": COUNT,
-    "watch.start": POSITIVE,
-    "watch.first_step": POSITIVE,
-    "watch.step": POSITIVE,
-    "watch.validation": POSITIVE,
-    "watch.save": POSITIVE,
+    "watch.start": _LIMIT,
+    "watch.first_step": _LIMIT,
+    "watch.step": _LIMIT,
+    "watch.validation": _LIMIT,
+    "watch.save": _LIMIT,
     "comm.init_timeout_seconds": _SECONDS,
     "comm.train_timeout_seconds": _SECONDS,
     "comm.trace_buf_size": Range(least=0, most=2**31 - 1),

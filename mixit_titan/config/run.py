@@ -19,6 +19,7 @@ from mixit_titan.config.checks import (
     check_folder,
     check_hugging_face,
     check_loss,
+    check_memory,
     check_sections,
     set_batch,
 )
@@ -144,6 +145,7 @@ def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None
     world_size = ranks_from_environment()
     ranks = world_size or local_ranks(nproc)
     run = load_run(path, overrides, world_size=ranks)
+    check_memory(run, ranks)
     check_folder(run)
     if world_size is not None:
         train(run)  # whoever has started the ranks says how to resume

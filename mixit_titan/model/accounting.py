@@ -176,6 +176,14 @@ def _mixing_bytes(counts: Counts, ranks: int, dtype: str) -> int:
     return counts.mixing_rows // length * packed_bytes(length, DTYPE_BYTES[dtype])
 
 
+def least_bytes(shape: Shape, variant: Variant, *, rows: int, seq_len: int, ranks: int = 1) -> int:
+    """Bytes of a rank on a CPU below which it cannot train: weights, gradients, moments, the logits
+    of its rows, and what each layer hands on to the next. Not the mixing matrices, which need not
+    be stored."""
+    state = memory_per_rank(count(shape, variant, form="generated"), ranks=ranks, dtype="float32")
+    return state.total + 4 * rows * seq_len * (shape.vocab + shape.layers * shape.width)
+
+
 def checkpoint_bytes(counts: Counts, dtype: str) -> int:
     """A full checkpoint: weights as they are kept, and two moments for what is trained."""
     trained = counts.saved - counts.saved_frozen

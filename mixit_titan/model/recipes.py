@@ -10,10 +10,14 @@ from typing import Literal
 from mixit_titan.errors import unknown
 from mixit_titan.kernels.mixing import MatrixSpec, Noise
 from mixit_titan.model.shapes import Shape
-from mixit_titan.ranges import POSITIVE, SEED, SHARE, check_ranges
+from mixit_titan.ranges import SEED, SHARE, Range, check_ranges
 
 RANGES = {
-    **dict.fromkeys(("std", "base_width", "base_hidden", "base_layers"), POSITIVE),
+    **dict.fromkeys(
+        ("std", "base_width", "base_hidden", "base_layers"), Range(above=0, most=2**24)
+    ),
+    "activation_c": Range(least=-(2**24), most=2**24),
+    "depth_alpha": Range(least=-8, most=8),
     "residual": SHARE,
 }
 

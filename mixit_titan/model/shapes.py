@@ -18,8 +18,8 @@ RANGES = {
     "layers": Range(least=1, most=10_000),
     "rope_theta": POSITIVE,
     "rope_factor": Range(least=1),
-    "init_std": NOT_NEGATIVE,
-    "embedding_std": NOT_NEGATIVE,
+    "init_std": Range(least=0, most=1000),
+    "embedding_std": Range(least=0, most=1000),
     "norm_eps": NOT_NEGATIVE,
 }
 

@@ -13,12 +13,12 @@ The digits of the answer are asked: the first one at `=`, each other at the digi
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from torchtitan.components.loss import IGNORE_INDEX
 
-from mixit_titan.errors import ConfigError
+from mixit_titan.ranges import Range
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task
 
@@ -27,15 +27,11 @@ PLUS, EQUALS, ANSWER, STOP = 10, 11, 12, 22
 
 @dataclass(frozen=True, kw_only=True)
 class Addition(Task):
-    digits: int = 10
+    digits: Annotated[int, Range(least=1, most=18)] = 10
     """Digits of each of the two numbers."""
     labels: Literal["answer", "official"] = "answer"
     """What is trained and scored: the answer's digits; or, as in the authors' code, all of them but
     the first, and the stop token."""
-
-    def check(self) -> None:
-        if not 1 <= self.digits <= 18:
-            raise ConfigError(f"--digits is {self.digits}: it must be in 1..18")
 
     @property
     def token_count(self) -> int:

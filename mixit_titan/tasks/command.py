@@ -13,7 +13,7 @@ from rich.console import Console
 
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
-from mixit_titan.ranges import COUNT
+from mixit_titan.ranges import Range
 from mixit_titan.tasks.examples import Listed, Stream
 from mixit_titan.tasks.loop import extra_figures, train
 from mixit_titan.tasks.options import parse, preset_run, word_after
@@ -46,7 +46,7 @@ class TaskArguments(Generic[T]):
     """Where all other values come from: sizes for two cores, or those of the paper."""
     out: Path | None = None
     """The run's folder (default: runs/tasks/NAME_VARIANT_HASH)."""
-    show: Annotated[int | None, COUNT] = None
+    show: Annotated[int | None, Range(least=1, most=100_000)] = None
     """Print the first so many training examples, or all that there are, instead of training."""
     json: bool = False
     """Print JSON."""

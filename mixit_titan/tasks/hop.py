@@ -12,29 +12,27 @@ The model gets a token for k, then the letters, no letter twice in a row.
 
 from dataclasses import dataclass
 from string import ascii_lowercase
+from typing import Annotated
 
 import numpy as np
 from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.ranges import Range
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hop(Task):
-    hops: int = 16
+    hops: Annotated[int, Range(least=0, most=10_000)] = 16
     """k is uniform in 0..hops."""
-    length: int = 100
+    length: Annotated[int, Range(least=1, most=10_000)] = 100
     """Letters in a sequence."""
     letters: int = 4
     """Size of the alphabet."""
 
     def check(self) -> None:
-        if self.hops < 0:
-            raise ConfigError(f"--hops is {self.hops}: it must be at least 0")
-        if not 1 <= self.length <= 10_000:
-            raise ConfigError(f"--length is {self.length}: it must be in 1..10000")
         if not 2 <= self.letters <= 26:
             raise ConfigError(
                 f"--letters is {self.letters}: no letter comes twice in a row, so it takes 2 to 26"

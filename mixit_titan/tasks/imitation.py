@@ -10,6 +10,7 @@ every position; accuracy is how often both have the same favourite. Sequences ar
 
 import functools
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from mixit_titan.model.build import llama_config
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.ranges import SEED, Range
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task
 
@@ -28,24 +30,19 @@ _TARGET_GAIN = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Imitation(Task):
-    target_width: int = 32
+    target_width: Annotated[int, Range(least=8, most=2**14)] = 32
     """Width of the random transformer to imitate: a multiple of its 4 heads, each of even width."""
-    target_layers: int = 3
-    target_seed: int = 0
+    target_layers: Annotated[int, Range(least=1, most=1000)] = 3
+    target_seed: Annotated[int, SEED] = 0
     """Of the target's weights. The same target for every seed of the imitating model."""
-    vocab: int = 256
+    vocab: Annotated[int, Range(least=2, most=2**24)] = 256
     """Size of the vocabulary."""
-    length: int = 40
+    length: Annotated[int, Range(least=1, most=10_000)] = 40
     """Positions in a sequence."""
 
     def check(self) -> None:
-        if self.target_width < 8 or self.target_width % 8:
+        if self.target_width % 8:
             raise ConfigError(f"--target-width is {self.target_width}: it must be a multiple of 8")
-        if self.target_layers < 1 or self.vocab < 2 or self.length < 1:
-            raise ConfigError(
-                f"--target-layers {self.target_layers}, --vocab {self.vocab} and --length "
-                f"{self.length} must be at least 1, 2 and 1"
-            )
 
     @property
     def token_count(self) -> int:

@@ -33,7 +33,7 @@ from mixit_titan.tasks.checkpoint import (
     save_state,
 )
 from mixit_titan.tasks.evaluation import Batch, Score, evaluate, loss_of
-from mixit_titan.tasks.models import build_model, count, trained_parameters
+from mixit_titan.tasks.models import build_model, check_memory, count, trained_parameters
 from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Run, Settings
@@ -102,6 +102,8 @@ class Loop:
     def __init__(self, run: Run, folder: Path, device: torch.device, reporter: Reporter) -> None:
         self.run, self.settings, self.folder = run, run.settings, folder
         self.device, self.reporter = device, reporter
+        if device.type == "cpu":
+            check_memory(run)
         self.stream, self.test = run.task.split(
             seed=self.settings.seed, train=self.settings.train, test=self.settings.test
         )

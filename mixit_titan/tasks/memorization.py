@@ -9,11 +9,13 @@ must say the value at the second. The tables are a function of the seed.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.ranges import Range
 from mixit_titan.tasks.evaluation import Score
 from mixit_titan.tasks.examples import Examples, Listed, Stream
 from mixit_titan.tasks.task import Task
@@ -21,19 +23,14 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Memorization(Task):
-    keys: int = 512
+    keys: Annotated[int, Range(least=1, most=2**23)] = 512
     """Each of the two keys of a pair is one of so many."""
-    values: int = 512
+    values: Annotated[int, Range(least=2, most=2**24)] = 512
     """Values are uniform among so many."""
-    vocab: int = 1024
+    vocab: Annotated[int, Range(least=2, most=2**24)] = 1024
     """Size of the vocabulary."""
 
     def check(self) -> None:
-        if self.keys < 1 or self.values < 2:
-            raise ConfigError(
-                f"--keys is {self.keys} and --values is {self.values}: "
-                "it takes at least 1 key and 2 values"
-            )
         if max(2 * self.keys, self.values) > self.vocab:
             raise ConfigError(
                 f"--vocab is {self.vocab}: the vocabulary is too small for two sets of --keys "

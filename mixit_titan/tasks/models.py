@@ -7,12 +7,14 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from mixit_titan.host_memory import check_host_memory
+from mixit_titan.model.accounting import least_bytes
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import RECIPES, Recipe
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.variants import find_variant
+from mixit_titan.model.variants import VARIANTS, find_variant
 from mixit_titan.tasks.baselines import BASELINES, Lstm, linear_transformer
 from mixit_titan.tasks.settings import Run, Settings
 
@@ -76,6 +78,18 @@ def build_model(run: Run) -> nn.Module:
     if classes is None:
         return model
     return PooledClassifier(model, run.settings.width, classes, run.task.padding)
+
+
+def check_memory(run: Run) -> None:
+    """Refuse a model or a batch that this machine cannot hold."""
+    settings, variant = run.settings, VARIANTS["standard"]
+    if settings.variant not in BASELINES:
+        variant = find_variant(settings.variant, freeze=settings.freeze)
+    shape = _shape(run, scaled=False)
+    needed = least_bytes(shape, variant, rows=settings.batch, seq_len=shape.seq_len)
+    if run.task.classes is not None:  # which has no logits of its words
+        needed -= 4 * settings.batch * shape.seq_len * shape.vocab
+    check_host_memory(needed, "lower --batch, --width or --layers, or what makes the task larger")
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:

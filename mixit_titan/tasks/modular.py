@@ -8,22 +8,20 @@ random order: the first `--train` of them are trained, the rest are tested.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.ranges import Range
 from mixit_titan.tasks.examples import Examples, Listed, Stream
 from mixit_titan.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
 class Modular(Task):
-    modulus: int = 599
-
-    def check(self) -> None:
-        if not 2 <= self.modulus <= 10_000:
-            raise ConfigError(f"--modulus is {self.modulus}: it must be in 2..10000")
+    modulus: Annotated[int, Range(least=2, most=10000)] = 599
 
     @property
     def token_count(self) -> int:

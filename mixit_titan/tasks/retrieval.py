@@ -9,30 +9,28 @@ question, with a token beyond the vocabulary.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.ranges import Range
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retrieval(Task):
-    pairs: int = 30
+    pairs: Annotated[int, Range(least=1, most=10_000)] = 30
     """The most pairs in a sequence."""
-    vocab: int = 256
+    vocab: Annotated[int, Range(least=2, most=2**24)] = 256
     """Size of the vocabulary: its lower half are the values, keys come from its upper half."""
-    keys: int | None = None
+    keys: Annotated[int | None, Range(least=1, most=2**23)] = None
     """How many different keys there are (default: the whole upper half)."""
 
     def check(self) -> None:
-        if self.pairs < 1:
-            raise ConfigError(f"--pairs is {self.pairs}: it must be at least 1")
-        if self.vocab < 2:
-            raise ConfigError(f"--vocab is {self.vocab}: a key and a value need at least 2")
-        if not 1 <= self.all_keys <= self.vocab // 2:
+        if self.all_keys > self.vocab // 2:
             raise ConfigError(
                 f"--keys is {self.keys} and the vocabulary of --vocab {self.vocab} has only "
                 f"{self.vocab // 2} tokens for keys: lower --keys or raise --vocab"

@@ -1,6 +1,9 @@
 """Reviews with a label each: from a CSV file, or the Yelp polarity set from the hub."""
 
 import csv
+import os
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -11,6 +14,7 @@ from mixit_titan.tasks.examples import TEST_ONE_IN
 
 HUB_SET = "fancyzhx/yelp_polarity"
 _LONGEST = 2**24  # characters of a line
+_PATIENCE = 5.0  # seconds
 
 Reviews = list[tuple[str, str]]
 """Label and text."""
@@ -56,13 +60,13 @@ def split_by_text(reviews: Reviews) -> tuple[Reviews, Reviews]:
 
 def load_hub() -> tuple[Reviews, Reviews]:
     """The data set's own split, less the training reviews whose text is also in the test set."""
+    if not _hub_answers():  # else its client tries again and again, for most of a minute
+        os.environ["HF_HUB_OFFLINE"] = "1"
     import datasets
 
     try:
         loaded = datasets.load_dataset(HUB_SET)
-    except (
-        Exception
-    ) as error:  # no network, a proxy, a set that moved: the client raises many kinds
+    except Exception as error:  # a proxy, a set that moved: the client raises many kinds
         raise ConfigError(
             f"{HUB_SET} cannot be loaded from the hub ({type(error).__name__}): check the network, "
             "or give a file with --csv"
@@ -72,6 +76,18 @@ def load_hub() -> tuple[Reviews, Reviews]:
     )
     tested = {text for _, text in test}
     return [review for review in train if review[1] not in tested], test
+
+
+def _hub_answers() -> bool:
+    """Whether the hub, or the proxy on the way to it, says anything at all."""
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+    try:
+        urllib.request.urlopen(f"{endpoint}/api/datasets/{HUB_SET}", timeout=_PATIENCE).close()
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def words_of(text: str) -> list[str]:

@@ -20,6 +20,7 @@ from mixit_titan.tasks.task import Task, task_name
 T = TypeVar("T", bound=Task)
 
 EXAMPLES = Range(least=0, most=10**9)
+STD = Range(above=0, most=1000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +42,10 @@ class Settings:
     heads: Annotated[int, Range(least=1, most=2**16)] = 4
     bias: bool = True
     """Biases on every linear of a layer."""
-    init_std: Annotated[float | None, POSITIVE] = None
+    init_std: Annotated[float | None, STD] = None
     """Of the weights. Default: 1/sqrt(width), which keeps the size of activations at any width; or
     0.02 where the recipe scales the linears itself."""
-    embedding_std: Annotated[float, POSITIVE] = 1.0
+    embedding_std: Annotated[float, STD] = 1.0
     lr: Annotated[float, POSITIVE] = 1e-3
     batch: Annotated[int, Range(least=1, most=2**20)] = 128
     steps: Annotated[int, Range(least=1, most=2**40)] = 3000

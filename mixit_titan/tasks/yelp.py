@@ -10,10 +10,12 @@ reviews come from `--csv FILE` with a label and a text column, or from the hub's
 
 import functools
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.ranges import Range
 from mixit_titan.tasks.examples import Examples, Listed, Stream
 from mixit_titan.tasks.reviews import (
     Reviews,
@@ -35,17 +37,10 @@ class Yelp(Task):
     """A CSV file with a header (default: the Yelp polarity set from the hub)."""
     label_column: str = "label"
     text_column: str = "text"
-    length: int = 256
+    length: Annotated[int, Range(least=1, most=10_000)] = 256
     """A review is cut to so many words."""
-    vocab: int = 16384
+    vocab: Annotated[int, Range(least=_FIRST_WORD + 1, most=2**24)] = 16384
     """Size of the vocabulary: the most frequent words of the training reviews."""
-
-    def check(self) -> None:
-        if self.length < 1 or self.vocab <= _FIRST_WORD:
-            raise ConfigError(
-                f"--length is {self.length} and --vocab is {self.vocab}: "
-                "it takes at least 1 word a review and a vocabulary of 3"
-            )
 
     @property
     def token_count(self) -> int:

@@ -31,7 +31,9 @@ def main() -> None:
     found: Counter[tuple[str, str]] = Counter()
     good = make_good(folder / "good", server)
     tried = fuzz(server, good, folder, cases=cases, seed=args.seed, seconds=args.seconds)
-    for kind, end in tried:
+    for number, (kind, end) in enumerate(tried, 1):
+        if number % 100 == 0:
+            print(f"{number:,} of {len(cases):,}", file=sys.stderr, flush=True)
         if isinstance(end, int):
             found[kind, f"exit code {end}"] += 1
         else:

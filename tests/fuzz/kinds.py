@@ -23,3 +23,4 @@ KINDS: dict[str, Kind] = {
     "task": options.task_option,
     "words": options.words,
 }
+COSTLY = ("trained",)

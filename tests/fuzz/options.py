@@ -28,7 +28,7 @@ from tests.fuzz.values import TEXTS, bad_value, mangled
 NOWHERE = "below_a_file/out"
 _TINY = ["--steps", "1", "--batch", "2", "--width", "8", "--heads", "1", "--layers", "1"]
 _TINY += ["--test", "4", "--out", "out"]
-_LONG = ("--steps", "--out", "--wandb", "--compile")
+_LONG = ("--steps", "--out", "--wandb", "--compile", "--show", "--test", "--batch")
 """Of a task: what would make it a long one, or leave the folder."""
 
 

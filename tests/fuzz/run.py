@@ -1,5 +1,6 @@
 """Try many cases, and count how they ended."""
 
+import itertools
 import random
 import shutil
 from collections import Counter
@@ -9,7 +10,7 @@ from pathlib import Path
 from tests.forkserver import Forkserver
 from tests.fuzz.attempt import SECONDS, BrokenPromise, attempt, check
 from tests.fuzz.good import Good
-from tests.fuzz.kinds import KINDS
+from tests.fuzz.kinds import COSTLY, KINDS
 
 COMMAND_MODULES = [
     *("mixit_titan.params", "mixit_titan.config.estimate", "mixit_titan.data.command"),
@@ -48,8 +49,15 @@ def fuzz(
 
 
 def in_turn(count: int, kinds: Sequence[str]) -> list[tuple[str, int]]:
-    """So many cases, the kinds one after the other."""
-    return [(kinds[n % len(kinds)], n // len(kinds)) for n in range(count)]
+    """So many cases, the kinds one after the other; one that really trains comes less often."""
+    cheap = [kind for kind in kinds if kind not in COSTLY]
+    turn = [*(6 * cheap), *(kind for kind in kinds if kind in COSTLY)]
+    counts: Counter[str] = Counter()
+    cases = []
+    for kind in itertools.islice(itertools.cycle(turn), count):
+        cases.append((kind, counts[kind]))
+        counts[kind] += 1
+    return cases
 
 
 def table(found: Counter[tuple[str, str]]) -> str:

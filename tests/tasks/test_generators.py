@@ -23,6 +23,7 @@ from mixit_titan.tasks.imitation import Imitation
 from mixit_titan.tasks.memorization import Memorization
 from mixit_titan.tasks.modular import Modular
 from mixit_titan.tasks.retrieval import Retrieval
+from mixit_titan.tasks.settings import Run, Settings
 
 DRAWN = [Addition(digits=6), Retrieval(pairs=7, vocab=40), Hop(hops=5, length=30), Dyck(length=20)]
 
@@ -252,7 +253,7 @@ def test_no_example_at_all_for_a_test_set() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Addition(digits=0).check(), "--digits is 0"),
+        (lambda: Run(task=Addition(digits=0), settings=Settings()).check(), "--digits is 0"),
         (
             lambda: Retrieval(pairs=9, vocab=16).check(),
             "--pairs is 9 and there are only 8",
@@ -260,8 +261,8 @@ def test_no_example_at_all_for_a_test_set() -> None:
         (lambda: Retrieval(pairs=2, vocab=16, keys=9).check(), "only 8 tokens for keys"),
         (lambda: Retrieval(pairs=5, keys=4).check(), "only 4 different keys"),
         (lambda: Hop(letters=1).check(), "--letters is 1"),
-        (lambda: Hop(hops=-1).check(), "--hops is -1"),
-        (lambda: Modular(modulus=1).check(), "--modulus is 1"),
+        (lambda: Run(task=Hop(hops=-1), settings=Settings()).check(), "--hops is -1"),
+        (lambda: Run(task=Modular(modulus=1), settings=Settings()).check(), "--modulus is 1"),
         (lambda: Modular(modulus=5).split(seed=0, train=25, test=0), "the 25 pairs of --modulus 5"),
         (lambda: Dyck(length=7).check(), "even length"),
         (lambda: Memorization(keys=600).check(), "--vocab is 1024"),
