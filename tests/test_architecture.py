@@ -14,8 +14,8 @@ import mixit_titan
 PACKAGE = Path(mixit_titan.__file__).parent
 # From below to above; those of one line do not import each other.
 LAYERS = [
-    ["__init__", "errors", "gpus", "parent"],
-    ["files", "hashing", "tables", "device", "ranges", "host_memory"],
+    ["__init__", "errors", "gpus", "json_form", "parent"],
+    ["files", "reading", "hashing", "tables", "device", "ranges", "host_memory"],
     ["plotting", "versions", "kernels", "jobs", "options"],
     ["model", "data"],
     ["runtime", "mixing"],

@@ -111,5 +111,5 @@ def test_it_never_dies_of_what_it_finds(
     rows = {row.split()[0]: row.split()[1:] for row in shown.splitlines() if row[:5] == "runs/"}
     assert rows["runs/task"] == ["-", "5", "0.5000", "-", "0", "-", "-"]
     assert rows["runs/cut"] == ["-", "5", "0.2500", "-", "0", "-", "-"]
-    assert rows["runs/words"] == ["-", "5", "-", "-", "0", "-", "-"]
+    assert rows["runs/words"] == ["-", "0", "-", "-", "0", "-", "-"]
     assert rows["runs/deep"][0] == "?" and rows["runs/list"][0] == "-"

@@ -4,7 +4,6 @@ A folder is that of a task (`mixit-titan task` or a point of a sweep), or of pre
 """
 
 import dataclasses
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from mixit_titan.model.build import llama_config
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe, find_recipe
 from mixit_titan.model.variants import VARIANTS, Variant
+from mixit_titan.reading import WrongFile, read_json
 from mixit_titan.runtime.trained import Trained, load_trained
 from mixit_titan.tasks.baselines import BASELINES
 from mixit_titan.tasks.models import build_model, model_config
@@ -34,6 +34,10 @@ from mixit_titan.tasks.task import task_name
 from mixit_titan.tasks.trained import load_trained_task
 
 _LONGEST = 256  # tokens of a piece of text
+_SAVED = {
+    "dataloader?": {"dataset_path?": str},
+    "model_spec?": {"model?": {"shape?": {"init_std?": float, "embedding_std?": float}}},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,19 +158,16 @@ def _text(trained: Trained, saved: dict[str, Any], text: Path | None, count: int
 def _saved_config(run_dir: Path) -> dict[str, Any]:
     """What torchtitan has written of the run's settings."""
     try:
-        saved = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        logger.warning(
-            f"{run_dir}/config.json cannot be read ({error}): default settings are assumed"
-        )
-        return {}
-    return saved if isinstance(saved, dict) else {}
+        return read_json(run_dir / "config.json", _SAVED, advice="default settings are assumed")
+    except FileNotFoundError:
+        logger.warning(f"{run_dir} has no config.json: default settings are assumed")
+    except WrongFile as wrong:
+        logger.warning(str(wrong))
+    return {}
 
 
 def _start_scales(saved: dict[str, Any]) -> dict[str, float]:
     """A checkpoint does not say how large its weights were at first."""
-    try:
-        shape = saved["model_spec"]["model"]["shape"]
-        return {key: float(shape[key]) for key in ("init_std", "embedding_std")}
-    except (KeyError, TypeError, ValueError):
-        return {}
+    shape = saved.get("model_spec", {}).get("model", {}).get("shape", {})
+    scales = {key: shape.get(key, -1.0) for key in ("init_std", "embedding_std")}
+    return scales if min(scales.values()) >= 0 else {}

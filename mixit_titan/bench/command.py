@@ -25,7 +25,7 @@ from mixit_titan.bench.size import size_of_step, too_long
 from mixit_titan.bench.steps import PLAIN
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, unknown
-from mixit_titan.files import write_json, write_text
+from mixit_titan.files import write_json, write_text, writing
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
@@ -168,7 +168,8 @@ def _compare(args: BenchArguments, console: Console) -> None:
     before, after = args.compare
     rows, fallen = compare(before, after, args.tolerance)
     console.print(comparison_table(rows, before, after))
-    write_json(args.out / "compare.json", rows)
+    with writing(args.out):
+        write_json(args.out / "compare.json", rows)
     console.print(f"wrote {args.out / 'compare.json'}")
     for one, other in ((before, after), (after, before)):
         alone = [f"{variant} ({point})" for point, variant in only_in(one, other)]
@@ -187,7 +188,8 @@ def _compare(args: BenchArguments, console: Console) -> None:
 def _limits(args: BenchArguments, console: Console) -> None:
     found = limits(args.limits)
     text = limits_markdown(found)
-    write_json(args.out / "limits.json", found)
-    write_text(args.out / "limits.md", text)
+    with writing(args.out):
+        write_json(args.out / "limits.json", found)
+        write_text(args.out / "limits.md", text)
     console.print(text, markup=False)
     console.print(f"wrote {args.out / 'limits.json'} and {args.out / 'limits.md'}")

@@ -1,15 +1,19 @@
 """Two bench.json files side by side: has a ratio fallen?"""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from mixit_titan.bench.form import COMPARED
 from mixit_titan.bench.report import path_words
 from mixit_titan.errors import ConfigError
+from mixit_titan.json_form import WrongForm, check_form
+from mixit_titan.reading import WrongFile, read_json
 from mixit_titan.tables import screen_table
 
+_AGAIN = "measure again with mixit-titan bench, and name the bench.json that it writes"
+_FORM = {"points?": [dict]}
 _STANDARD = "standard / plain"
 """The row of `standard` itself, if both files have measured the plain Llama."""
 
@@ -52,39 +56,36 @@ def only_in(path: Path, other: Path) -> list[tuple[str, str]]:
 def measured_otherwise(path: Path) -> bool:
     """Whether a bench.json is of a version that did not measure the trainer's steps, but those of a
     loop of its own: without its FSDP2 on one rank, its documents, CUDA graphs and chunks."""
-    found = json.loads(path.read_text())
+    found = read_json(path, _FORM, advice=_AGAIN)
     return not all(point.get("measured") for point in found.get("points", [found]))
 
 
 def read_ratios(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """(settings, variant) -> its row, of a bench.json of one point or of a scan."""
     try:
-        found = json.loads(path.read_text())
-        points = found.get("points", [found])
-        ratios = {}
-        for point in points:
-            name = _settings_text(point["settings"])
-            for row in point["variants"]:
-                # A plain Llama is no variant of ours: if it gains, `standard` has lost.
-                if row["variant"] not in ("standard", "plain"):
-                    ratios[name, row["variant"]] = {
-                        "ratio": float(row["ratio"]),
-                        "tokens_per_s": float(row["tokens_per_s"]),
-                    }
-            if "standard_to_plain" in point:
-                ratios[name, _STANDARD] = {
-                    "ratio": float(point["standard_to_plain"]["ratio"]),
-                    "tokens_per_s": float(point["variants"][0]["tokens_per_s"]),
-                }
-        if any(row["ratio"] <= 0 for row in ratios.values()):
-            raise ValueError("a ratio that is not positive")
-    except OSError as error:
+        found = read_json(path, _FORM, advice=_AGAIN)
+    except FileNotFoundError as error:
         raise ConfigError(f"there is no file {str(path)!r} to compare") from error
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ConfigError(f"{path} is no bench.json: measure again with mixit-titan bench") from (
-            error
-        )
+    ratios = {}
+    for point in found.get("points", [found]):
+        try:
+            check_form(point, COMPARED)
+        except WrongForm as wrong:
+            raise WrongFile(path, str(wrong), _AGAIN) from None
+        name = _settings_text(point["settings"])
+        for row in point["variants"]:
+            # A plain Llama is no variant of ours: if it gains, `standard` has lost.
+            if row["variant"] not in ("standard", "plain"):
+                ratios[name, row["variant"]] = _figures(row, row)
+        if "standard_to_plain" in point and point["variants"]:
+            ratios[name, _STANDARD] = _figures(point["standard_to_plain"], point["variants"][0])
+    if any(row["ratio"] <= 0 for row in ratios.values()):
+        raise WrongFile(path, "a ratio is not above 0", _AGAIN)
     return ratios
+
+
+def _figures(of: dict[str, Any], measured: dict[str, Any]) -> dict[str, float]:
+    return {"ratio": float(of["ratio"]), "tokens_per_s": float(measured["tokens_per_s"])}
 
 
 def _settings_text(settings: dict[str, Any]) -> str:

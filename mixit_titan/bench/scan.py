@@ -2,16 +2,17 @@
 changes the speed of the next. A scan that was interrupted resumes with the points it lacks."""
 
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from mixit_titan.bench.figures import axis_value, draw_scan
+from mixit_titan.bench.form import MEASURED
 from mixit_titan.bench.runs import AXES
 from mixit_titan.bench.settings import Point
 from mixit_titan.files import write_json
 from mixit_titan.jobs.job import Job
+from mixit_titan.reading import json_if_good
 from mixit_titan.versions import environment
 
 
@@ -55,13 +56,10 @@ def read_saved(
     place: Path, wanted: dict[str, Any], variants: Sequence[str]
 ) -> dict[str, Any] | None:
     """A point that was measured with the same settings, on the same machine, with the same code."""
-    try:
-        saved = json.loads((place / "bench.json").read_text())
-        same = saved["settings"] == wanted and _same_environment(saved)
-        measured = [row["variant"] for row in saved["variants"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    saved = json_if_good(place / "bench.json", MEASURED)
+    if saved is None or saved["settings"] != wanted or not _same_environment(saved):
         return None
-    return saved if same and measured == list(variants) else None
+    return saved if [row["variant"] for row in saved["variants"]] == list(variants) else None
 
 
 def _same_environment(saved: dict[str, Any]) -> bool:
@@ -74,7 +72,7 @@ def _same_environment(saved: dict[str, Any]) -> bool:
 def write_scan(points: Sequence[Point], jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
     """bench.json and bench.png of the points, whose jobs are done; returns what the first holds."""
     axis, *others = scanned(points)
-    measured = [json.loads((job.folder / "bench.json").read_text()) for job in jobs]
+    measured = [job.result for job in jobs]
     found = {"scanned": [axis, *others], "points": measured}
     write_json(folder / "bench.json", found)
 

@@ -1,12 +1,12 @@
 """What a run's settings must fulfil together, checked before any process group exists. What the
 model itself cannot do is in model/limits.py."""
 
-import json
 import operator
 import os
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from torchtitan.components.checkpointer import DATALOADER, OPTIMIZER
 from torchtitan.distributed import ParallelDims
 from torchtitan.trainer import Trainer
@@ -17,15 +17,21 @@ from mixit_titan.data.shards import read_manifest
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.host_memory import check_host_memory
+from mixit_titan.json_form import NUMBER
 from mixit_titan.model.accounting import least_bytes
 from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.variants import PARTS
+from mixit_titan.reading import WrongFile, check_kinds, json_if_good
 from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer, latest_step
 from mixit_titan.runtime.checkpoint_files import newest_to_resume, steps
 from mixit_titan.runtime.checkpoint_identity import check_identity
 from mixit_titan.runtime.optimizer import kind
+
+_ROPE = ({"factor?": NUMBER}, None)
+_LLAMA = {"model_type": str, "rope_parameters?": _ROPE, "rope_scaling?": _ROPE}
+_FILES, _FOLDERS = ("state", "metrics.jsonl", "config.json"), ("heartbeat", "logs", "tokenizer")
 
 SHARD_OVER_ALL = (
     *("--parallelism.data_parallel_replicate_degree", "1"),
@@ -171,23 +177,36 @@ def check_hugging_face(checkpoint: IdentifiedCheckpointer.Config, model: MixitLl
             "checkpoint.initial_load_in_hf needs checkpoint.initial_load_path: name the folder of "
             "a Hugging Face Llama (config.json and *.safetensors)"
         )
-    try:
-        theirs = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-        kind = theirs["model_type"]
-    except (OSError, ValueError, TypeError, KeyError):
+    theirs = json_if_good(Path(folder) / "config.json", _LLAMA)
+    if theirs is None:
         raise ConfigError(
             f"{folder} has no config.json of a Hugging Face model: name the folder of a Llama in "
             "checkpoint.initial_load_path"
-        ) from None
+        )
+    kind = theirs["model_type"]
     if kind != "llama":
         raise ConfigError(f"{folder} holds a {kind!r}: only a 'llama' can be loaded")
-    if not any(Path(folder).glob("*.safetensors")):
+    files = [file.name for file in Path(folder).glob("*.safetensors*")]
+    check_kinds(Path(folder), files=tuple(files))
+    for name in files:
+        if name.endswith(".safetensors"):
+            _check_header(Path(folder) / name)
+    if not any(name.endswith(".safetensors") for name in files):
         raise ConfigError(
             f"{folder} has no *.safetensors: fetch the model's weights in that format"
         )
     different = differences_to_llama(theirs, model.shape)
     if different:
         raise ConfigError(f"{folder} does not fit: {'; '.join(different)}. Set theirs in [model]")
+
+
+def _check_header(file: Path) -> None:
+    """DCP would print a traceback of its own."""
+    try:
+        with safe_open(file, framework="pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise WrongFile(file, str(error), "fetch it again") from None
 
 
 def check_folder(run: Trainer.Config) -> None:
@@ -199,6 +218,7 @@ def check_folder(run: Trainer.Config) -> None:
         writable = False
     if not writable:
         raise ConfigError(f"dump_folder = {run.dump_folder!r} is not a writable directory")
+    check_kinds(Path(run.dump_folder), files=_FILES, folders=(*_FOLDERS, run.checkpoint.folder))
     if not run.checkpoint.enable:
         return
     folder = Path(run.dump_folder) / run.checkpoint.folder

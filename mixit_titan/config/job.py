@@ -45,7 +45,7 @@ def training_job(
 
 def _last_validation(folder: Path, *, steps: int) -> Result | None:
     for line in read_metrics(folder / "metrics.jsonl"):
-        if line["step"] == steps and "validation_loss" in line:
+        if line["step"] == steps and None not in map(line.get, ("validation_loss", "perplexity")):
             return line
     return None
 
@@ -58,7 +58,8 @@ def _remove_last_without_validation(folder: Path, *, steps: int) -> None:
 
 
 def _status(folder: Path, *, steps: int) -> str:
-    trained = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+    lines = read_metrics(folder / "metrics.jsonl")
+    trained = [line for line in lines if None not in map(line.get, ("loss", "tokens_per_s"))]
     if not trained:
         return ""
     last = trained[-1]

@@ -12,8 +12,12 @@ from mixit_titan.config.ranges import RANGES, check_names
 from mixit_titan.errors import ConfigError, Problems, nearest, shown, unknown
 from mixit_titan.options import describe
 from mixit_titan.ranges import check_ranges
+from mixit_titan.reading import read_text
 
 T = TypeVar("T")
+
+
+_LARGEST = 2**20  # bytes of a config
 
 
 class Text(str):
@@ -22,13 +26,12 @@ class Text(str):
 
 def read_toml(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            return tomli.load(file)
+        return tomli.loads(read_text(path, advice="name a TOML file", limit=_LARGEST))
     except FileNotFoundError:
         raise ConfigError(f"there is no config file {path!r}") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path!r} is a folder: name a TOML file") from None
-    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+    except ConfigError:
+        raise
+    except ValueError as error:  # not TOML, or a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply") from None

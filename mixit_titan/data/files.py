@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mixit_titan.data.readers import KINDS
 from mixit_titan.errors import ConfigError
@@ -50,11 +50,16 @@ def local_files(path: Path, kinds: tuple[str, ...] = KINDS) -> LocalFiles:
         if path.name.endswith(_NOT_TEXT) and not path.name.endswith(kinds):
             raise ConfigError(f"{path} is not read by its ending: it must be {', '.join(kinds)}")
         return LocalFiles(path.parent, (path.name,))
+    place = path.resolve()
+    if place.is_relative_to("/proc") or place.is_relative_to("/sys"):
+        raise ConfigError(f"{path} is the kernel's, and no corpus: name a file or a folder")
     found = [file for file in _below(path) if file.name.endswith(kinds)]
     for file in found:
         if file.is_symlink() and not file.exists():
             raise ConfigError(f"{file} links to a file that is not there: mend or remove the link")
-    names = tuple(sorted(file.relative_to(path).as_posix() for file in found if file.is_file()))
+        if not file.is_file():
+            raise ConfigError(f"{file} is no file: remove it, or name the files' own folder")
+    names = tuple(sorted(file.relative_to(path).as_posix() for file in found))
     if not names:
         raise ConfigError(f"{path} has no files that end in {', '.join(kinds)}")
     return LocalFiles(path, names)
@@ -62,14 +67,21 @@ def local_files(path: Path, kinds: tuple[str, ...] = KINDS) -> LocalFiles:
 
 def _below(folder: Path) -> Iterator[Path]:
     """Also in folders that are linked, each once."""
-    seen = set()
-    for root, folders, names in os.walk(folder, followlinks=True):
+    seen, top = set(), Path(os.path.realpath(folder))
+    for root, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         folders.sort()
-        if os.path.realpath(root) in seen:
+        place = os.path.realpath(root)
+        if place in seen:
             folders.clear()
             continue
-        seen.add(os.path.realpath(root))
+        if Path(place) in top.parents:  # it would be all of the disk
+            raise ConfigError(f"{root} links to a folder that {folder} is in: remove the link")
+        seen.add(place)
         yield from (Path(root, name) for name in names)
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from None
 
 
 @dataclass(frozen=True)

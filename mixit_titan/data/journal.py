@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -10,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from mixit_titan.data.files import HubFiles, LocalFiles
-from mixit_titan.data.shards import Shard
+from mixit_titan.data.shards import AGAIN, SHARD_FORM, Shard
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import sync_folder, write_json, writing
+from mixit_titan.json_form import WrongForm
+from mixit_titan.reading import WrongFile, read_json, regular
 
 _JOURNAL = ".prepare.json"
 _LOCK = ".prepare.lock"
+_FORM = {"settings": dict, "state": str, "shards": {"*": [SHARD_FORM]}}
 
 
 @dataclass
@@ -50,7 +52,7 @@ def alone(folder: Path, *, wait: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context((folder / _LOCK).open("w"))
+            lock = stack.enter_context(open(folder / _LOCK, "w", opener=regular))
         try:
             # Not flock, whose lock the workers would inherit: they may outlive a killed parent.
             fcntl.lockf(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,17 +90,15 @@ def open_journal(folder: Path, settings: dict[str, Any], files: LocalFiles | Hub
 
 def _read_journal(folder: Path) -> Journal | None:
     try:
-        table = json.loads((folder / _JOURNAL).read_text(encoding="utf-8"))
+        table = read_json(folder / _JOURNAL, _FORM, advice=AGAIN)
         shards = {
             split: [Shard(**shard) for shard in shards] for split, shards in table["shards"].items()
         }
-        return Journal(folder, table["settings"], table["state"], shards)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
-        raise ConfigError(
-            f"{folder / _JOURNAL} is damaged ({error!r}): delete the folder and prepare it anew"
-        ) from None
+    except (WrongForm, TypeError) as error:  # of a name, of a key that is not known
+        raise WrongFile(folder / _JOURNAL, str(error), AGAIN) from None
+    return Journal(folder, table["settings"], table["state"], shards)
 
 
 def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:

@@ -86,6 +86,8 @@ def _read(
         tokens, length = split.read(start, stop), stop - start - 1
         inputs[row, :length], inputs[row, length:] = tokens[:-1], split.eos_id
         labels[row, :length], labels[row, length:] = tokens[1:], IGNORE_INDEX
+    if max(inputs.max(initial=0), labels.max(initial=0)) >= split.vocab:
+        raise split.changed(f"an id that is not among the {split.vocab:,} of its tokenizer")
     return inputs, labels
 
 

@@ -9,6 +9,7 @@ import tiktoken
 from torchtitan.components.tokenizer import BaseTokenizer
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.reading import regular
 
 # How text is cut into pieces before the merges, by GPT-2, GPT-4, Llama-3 and GPT-4o.
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
@@ -44,6 +45,7 @@ _FAST = {
 # p50k_base, cl100k_base and o200k_base.
 _PUBLISHED = {50280: (_GPT2, 50256), 100256: (_GPT4, 100257), 199998: (_GPT4O, 199999)}
 _LIKE_GPT2 = 100_000  # fewer ranks than these are cut as GPT-2 does
+_LONGEST = 2**16  # bytes of a line
 _LLAMA3_RANKS, _LLAMA3_SPECIALS = 128000, 256
 
 
@@ -83,8 +85,8 @@ class RankTokenizer(BaseTokenizer):
 
 def _read_ranks(path: str) -> dict[bytes, int]:
     ranks, number = {}, 0
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
+    with open(path, "rb", opener=regular) as file:
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 1):
             try:
                 token, rank = line.split()
                 ranks[binascii.a2b_base64(token, strict_mode=True)] = int(rank)

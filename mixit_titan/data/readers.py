@@ -18,11 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.reading import regular
 
 RECORDS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 KINDS = (".txt", *RECORDS)
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 PIECE = 2**18  # bytes; the standard library's largest source is below
+_LONGEST = 2**30  # bytes of a line of JSON
 
 
 def has_records(name: str) -> bool:
@@ -46,7 +48,7 @@ def read_pieces(file: Path, start: int = 0, stop: int | None = None) -> Iterator
     """The text between two bytes of a file. A piece ends at an empty line, else at a line's end,
     else before a space, else between two characters; joined, the pieces are the text."""
     try:
-        with file.open("rb") as stream:
+        with open(file, "rb", opener=regular) as stream:
             stream.seek(start)
             left = (file.stat().st_size if stop is None else stop) - start
             offset, rest = start, b""
@@ -92,7 +94,9 @@ def _decode(text: bytes, file: Path, offset: int) -> str:
 def _jsonl(file: Path, text_key: str) -> Iterator[bytes]:
     offset = 0
     with _open_lines(file) as stream:
-        for number, line in enumerate(stream, 1):
+        for number, line in enumerate(iter(lambda: stream.readline(_LONGEST), b""), 1):
+            if len(line) == _LONGEST:
+                raise ConfigError(f"{file}, line {number:,} is longer than {_LONGEST:,} bytes")
             text, offset = _decode(line, file, offset), offset + len(line)
             if text.strip():
                 where = f"{file}, line {number:,}"

@@ -10,17 +10,18 @@ FOLDER/train-00000.ends     uint64, little endian: for each document, how many t
 import bisect
 import contextlib
 import functools
-import json
 import re
 import resource
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, RankFailed
 from mixit_titan.files import write_json
+from mixit_titan.json_form import COUNT, WrongForm, check_form
+from mixit_titan.reading import WrongFile, read_json, regular
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -29,6 +30,15 @@ _DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 END_DTYPE = np.dtype("<u8")
 _MAPPINGS = 2**15  # half of what Linux allows a process
 _OTHER_FILES = 256  # that a process may have open besides those of a split
+
+_COUNTS = {"documents": COUNT, "tokens": COUNT, "bytes": COUNT}
+SHARD_FORM = {"name": str, **_COUNTS, "sha256": {"tokens": str, "ends": str}}
+_FORM = {
+    "source": {"settings?": dict},
+    "dtype": str,
+    "tokenizer": {"name": str, "fingerprint": str, "vocab_size": COUNT, "eos_id": COUNT},
+    "splits": {"*": {**_COUNTS, "shards": [SHARD_FORM]}},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +51,10 @@ class Shard:
     """Of the texts, in UTF-8."""
     sha256: dict[str, str]
     """Of the two files, by their ending: `tokens`, `ends`."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w[\w-]*", self.name, re.ASCII):  # it becomes a path
+            raise WrongForm(f"a shard is called {self.name!r:.60}")
 
     def files(self, folder: Path) -> dict[str, Path]:
         return {ending: folder / f"{self.name}.{ending}" for ending in ("tokens", "ends")}
@@ -89,70 +103,65 @@ def read_manifest(folder: str | Path) -> Manifest:
     """The manifest of a prepared folder; what is damaged in it is named."""
     path = Path(folder) / MANIFEST
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
+        table = read_json(path, dict, advice=AGAIN)
     except FileNotFoundError:
         raise ConfigError(
             f"{folder} has no {MANIFEST}, so no whole token shards: run mixit-titan prepare "
             "(again; an interrupted one goes on)"
         ) from None
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}): {AGAIN}") from None
-    found = table.get("format") if isinstance(table, dict) else None
-    if found != FORMAT:
+    if table.get("format") != FORMAT:
         raise ConfigError(
-            f"{path} is of format {found!r} and this version reads {FORMAT}: prepare the text "
-            "again, into a new folder"
+            f"{path} is of format {table.get('format')!r:.40} and this version reads {FORMAT}: "
+            "prepare the text again, into a new folder"
         )
     try:
+        check_form(table, _FORM)
         return _manifest(table)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path} is damaged ({error!r}): {AGAIN}") from None
+    except WrongForm as wrong:
+        raise WrongFile(path, str(wrong), AGAIN) from None
 
 
 def _manifest(table: dict[str, Any]) -> Manifest:
     if table["dtype"] not in _DTYPES:
-        raise ValueError(f"dtype {table['dtype']!r}")
-    record = table["tokenizer"]
+        raise WrongForm(f"dtype is {table['dtype']!r:.40}")
     manifest = Manifest(
-        source=dict(table["source"]),
+        source=table["source"],
         dtype=table["dtype"],
-        tokenizer=TokenizerRecord(
-            name=record["name"],
-            fingerprint=str(record["fingerprint"]),
-            **_counts(record, "vocab_size", "eos_id"),
-        ),
+        tokenizer=TokenizerRecord(**_only(table["tokenizer"], TokenizerRecord)),
         splits={name: _split(split) for name, split in table["splits"].items()},
     )
+    if manifest.tokenizer.eos_id >= manifest.tokenizer.vocab_size:
+        raise WrongForm("its end-of-text id is not in its vocabulary")
     for name, split in manifest.splits.items():
-        for count in ("documents", "tokens", "bytes"):
+        for count in _COUNTS:
             if getattr(split, count) != sum(getattr(shard, count) for shard in split.shards):
-                raise ValueError(f"{count} of {name} is not the sum over its shards")
+                raise WrongForm(f"{count} of {name!r:.40} is not the sum over its shards")
+    names = [shard.name for split in manifest.splits.values() for shard in split.shards]
+    if len(set(names)) < len(names):
+        raise WrongForm("it names a shard twice")
     return manifest
 
 
 def _split(table: dict[str, Any]) -> Split:
-    return Split(
-        **_counts(table, "documents", "tokens", "bytes"),
-        shards=tuple(_shard(shard) for shard in table["shards"]),
-    )
+    shards = tuple(Shard(**_only(shard, Shard)) for shard in table["shards"])
+    return Split(**_only(table, Split) | {"shards": shards})
 
 
-def _shard(table: dict[str, Any]) -> Shard:
-    name = table["name"]
-    if not re.fullmatch(r"\w[\w-]*", name):  # it becomes a path
-        raise ValueError(f"shard name {name!r}")
-    return Shard(
-        name=name,
-        **_counts(table, "documents", "tokens", "bytes"),
-        sha256={ending: str(table["sha256"][ending]) for ending in ("tokens", "ends")},
-    )
+def _only(table: dict[str, Any], cls: type) -> dict[str, Any]:
+    """What the dataclass knows: a later version may say more."""
+    return {field.name: table[field.name] for field in fields(cls)}
 
 
-def _counts(table: dict[str, Any], *keys: str) -> dict[str, int]:
-    for key in keys:
-        if type(table[key]) is not int or table[key] < 0:
-            raise ValueError(f"{key} is {table[key]!r}")
-    return {key: table[key] for key in keys}
+def map_shard(folder: Path, shard: Shard, dtype: np.dtype, ending: str) -> np.ndarray:
+    """The ids of a shard, or the ends of its documents."""
+    path = shard.files(folder)[ending]
+    kind, count = (dtype, shard.tokens) if ending == "tokens" else (END_DTYPE, shard.documents)
+    try:
+        with open(path, "rb", opener=regular) as file:
+            mapped = np.memmap(file, dtype=kind, mode="r", shape=(count,))
+    except (OSError, ValueError) as error:
+        raise WrongFile(path, str(error), AGAIN) from None
+    return mapped.view(np.ndarray)  # slices of a plain array are much cheaper
 
 
 class TokenSplit:
@@ -165,6 +174,7 @@ class TokenSplit:
     def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
         self.folder, self.name = folder, name
         self.dtype, self.eos_id = manifest.id_dtype, manifest.tokenizer.eos_id
+        self.vocab = manifest.tokenizer.vocab_size
         split = manifest.splits[name]
         self.tokens, self.documents, self.bytes = split.tokens, split.documents, split.bytes
         self.shards = [shard for shard in split.shards if shard.documents]
@@ -184,14 +194,7 @@ class TokenSplit:
         self._open()
 
     def _map_file(self, shard: int, ending: str) -> np.ndarray:
-        path = self.shards[shard].files(self.folder)[ending]
-        try:
-            mapped = np.memmap(
-                path, dtype=self.dtype if ending == "tokens" else END_DTYPE, mode="r"
-            )
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{path} cannot be read ({error}): {AGAIN}") from None
-        return mapped.view(np.ndarray)  # slices of a plain array are much cheaper
+        return map_shard(self.folder, self.shards[shard], self.dtype, ending)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Tokens start..stop of the whole split: a view of the file where they lie in one shard."""
@@ -218,7 +221,13 @@ class TokenSplit:
             before = ends[np.maximum(local - 1, 0)].astype(np.int64)
             starts[here] = self.first_token[shard] + np.where(local > 0, before, 0)
             stops[here] = self.first_token[shard] + ends[local].astype(np.int64)
+        if (starts >= stops).any() or (stops > self.tokens).any():
+            raise self.changed("documents that are not one after another")
         return starts, stops
+
+    def changed(self, found: str) -> RankFailed:
+        """For what is found in files that were verified when the run began."""
+        return RankFailed(f"{self.folder} was changed meanwhile, it has {found}: {AGAIN}")
 
     def documents_before(self, tokens: np.ndarray) -> np.ndarray:
         """How many documents begin before each of `tokens` (above 0) of the split."""

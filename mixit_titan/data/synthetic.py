@@ -22,6 +22,7 @@ from mixit_titan.data.tokenizers import build_tokenizer, fingerprint
 from mixit_titan.data.writer import ShardFile
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import cache_folder, new_folder
+from mixit_titan.reading import regular
 
 SYNTHETIC = "synthetic"
 TOKENS = {"train": 2**22, "validation": 2**19}
@@ -36,7 +37,7 @@ def synthetic_folder(vocab: int) -> Path:
         raise ConfigError(f"model.vocab = {vocab}: data.path = {SYNTHETIC!r} needs at least 2")
     folder = cache_folder() / f"{SYNTHETIC}-{vocab}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{SYNTHETIC}.lock").open("w") as lock:
+    with open(folder.parent / f"{SYNTHETIC}.lock", "w", opener=regular) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not is_prepared(folder):
             with new_folder(folder) as part:

@@ -13,8 +13,11 @@ from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 from mixit_titan.data.rank_tokenizer import RankTokenizer
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import replace_file
+from mixit_titan.reading import WrongFile, check_kinds
 
 _SAVED = "tokenizer"  # in a folder of tokens
+_READ = (".json", ".txt", ".jinja", ".model", ".tiktoken")
+_LARGEST = 2**28  # bytes of such a file
 _NUMBERS = re.compile(r"numbers:([1-9]\d{0,8})")
 _HF_FILES = ("tokenizer_config.json", "chat_template.jinja", "tokenizer.json")
 
@@ -86,22 +89,34 @@ def tokenizer_config(name: str) -> BaseTokenizer.Config:
 
 def build_tokenizer(name: str) -> BaseTokenizer:
     config = tokenizer_config(name)
+    if not has_no_files(name):
+        _check_files(Path(name))
     try:
         tokenizer = config.build(tokenizer_path=name)
-    except ConfigError:
+    except (ConfigError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:  # the tokenizers library raises nothing more special
-        raise ConfigError(f"the tokenizer in {name} cannot be read ({error})") from None
+    except BaseException as error:  # a panic of the tokenizers library is not an Exception
+        said = " ".join(str(error).split())
+        raise ConfigError(f"the tokenizer in {name} cannot be read ({said:.300})") from None
     if isinstance(tokenizer, HuggingFaceTokenizer):  # whose file may say to cut and pad texts
         tokenizer.tokenizer.no_truncation()
         tokenizer.tokenizer.no_padding()
     return tokenizer
 
 
+def _check_files(path: Path) -> None:
+    """Torchtitan, which reads what it finds in a folder, would wait for a pipe."""
+    for file in path.iterdir() if path.is_dir() else [path]:
+        if file.suffix in _READ:
+            check_kinds(file.parent, files=(file.name,))
+            if file.exists() and file.stat().st_size > _LARGEST:
+                raise WrongFile(file, f"it is larger than {_LARGEST:,} bytes")
+
+
 def vocabulary(tokenizer: BaseTokenizer) -> int:
     """One more than the largest id."""
     if isinstance(tokenizer, HuggingFaceTokenizer):  # whose ids may have gaps
-        return max(tokenizer.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        return max(tokenizer.tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     return tokenizer.get_vocab_size()
 
 

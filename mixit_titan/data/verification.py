@@ -1,14 +1,18 @@
 """Checksums of token shards: computed once for each state of the files, and remembered.
 
-`.verified.json` in the folder holds size, time of change and checksum of every file that was found
-to be whole. The ranks of a machine start at the same time: the first one computes, behind a lock,
-and the others find what it wrote.
+`.verified.json` in the folder holds size, times, number and checksum of every file that was found
+to be complete. A file can be given back the time of its last write, but not that of its last change
+of any sort. With the checksums it is computed whether the tokens are tokens of the vocabulary, and
+the documents one after another: a checksum may be right of what is wrong.
+
+The ranks of a machine start at the same time: the first one computes, behind a lock, and the others
+find what it wrote.
 """
 
 import contextlib
 import fcntl
+import functools
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,17 +21,20 @@ from pathlib import Path
 import numpy as np
 from torchtitan.tools.logging import logger
 
-from mixit_titan.data.shards import AGAIN, END_DTYPE, Manifest, Shard, read_manifest
+from mixit_titan.data.shards import AGAIN, END_DTYPE, Manifest, Shard, map_shard, read_manifest
 from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text, write_text
+from mixit_titan.reading import WrongFile, json_if_good, regular
 
 _MEMORY = ".verified.json"
 _LOCK = ".verified.lock"
 _THREADS = 8
 
+_AT_A_TIME = 2**24  # tokens
+
 State = dict[str, list]
-"""File name -> size, time of change in nanoseconds, checksum."""
+"""File name -> size, times of the last write and change in nanoseconds, number, checksum."""
 
 
 def verify(folder: str | Path) -> Manifest:
@@ -47,7 +54,7 @@ def verify(folder: str | Path) -> Manifest:
     with _locked(folder) as writable:
         if not writable and os.environ.get("LOCAL_RANK", "0") != "0":
             return manifest  # the first rank of this machine computes, and stops the run
-        _compute(folder, expected, remember=writable)
+        _compute(folder, manifest, expected, remember=writable)
     return manifest
 
 
@@ -83,7 +90,9 @@ def _check_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> None:
                 )
 
 
-def _compute(folder: Path, expected: dict[Path, str], *, remember: bool) -> None:
+def _compute(
+    folder: Path, manifest: Manifest, expected: dict[Path, str], *, remember: bool
+) -> None:
     known = _remembered(folder)
     state = _state(expected)  # before reading: a file that changes meanwhile is read again
     unknown = [path for path in expected if known.get(path.name) != state[path.name]]
@@ -93,6 +102,10 @@ def _compute(folder: Path, expected: dict[Path, str], *, remember: bool) -> None
                 raise ConfigError(
                     f"{path} is damaged, its checksum is not the one in the manifest: {AGAIN}"
                 )
+        changed = {path.stem for path in unknown}
+        shards = [shard for split in manifest.splits.values() for shard in split.shards]
+        new = [shard for shard in shards if shard.name in changed]
+        list(threads.map(functools.partial(_check_content, folder, manifest), new))
     try:
         if remember:
             write_text(folder / _MEMORY, json_text(state))
@@ -102,9 +115,28 @@ def _compute(folder: Path, expected: dict[Path, str], *, remember: bool) -> None
         logger.warning(f"{folder} cannot be written to: checksums are computed at every start")
 
 
+def _check_content(folder: Path, manifest: Manifest, shard: Shard) -> None:
+    """Ids are of the vocabulary. Documents follow one another up to the last token, and each ends
+    in its end-of-text id."""
+    if not shard.documents and not shard.tokens:
+        return
+    files, dtype, record = shard.files(folder), manifest.id_dtype, manifest.tokenizer
+    if not shard.documents:
+        raise WrongFile(files["ends"], "tokens of no document", AGAIN)
+    tokens, ends = (map_shard(folder, shard, dtype, ending) for ending in ("tokens", "ends"))
+    if ends[0] == 0 or not (ends[:-1] < ends[1:]).all() or ends[-1] != len(tokens):
+        raise WrongFile(files["ends"], "its documents are not one after another", AGAIN)
+    for start in range(0, len(tokens), _AT_A_TIME):
+        if tokens[start : start + _AT_A_TIME].max() >= record.vocab_size:
+            problem = f"it has an id that is not among the {record.vocab_size:,} of its tokenizer"
+            raise WrongFile(files["tokens"], problem, AGAIN)
+    if (tokens[ends - 1] != record.eos_id).any():
+        raise WrongFile(files["tokens"], "a document does not end in its end-of-text id", AGAIN)
+
+
 def _checksum(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
@@ -113,17 +145,13 @@ def _checksum(path: Path) -> str:
 def _state(expected: dict[Path, str]) -> State:
     stats = {path: path.stat() for path in expected}
     return {
-        path.name: [stats[path].st_size, stats[path].st_mtime_ns, digest]
-        for path, digest in expected.items()
+        path.name: [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, digest]
+        for (path, digest), found in zip(expected.items(), stats.values(), strict=True)
     }
 
 
 def _remembered(folder: Path) -> State:
-    try:
-        state = json.loads((folder / _MEMORY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}
+    return json_if_good(folder / _MEMORY, dict) or {}
 
 
 @contextlib.contextmanager
@@ -132,9 +160,9 @@ def _locked(folder: Path) -> Iterator[bool]:
     system without locks)."""
     with contextlib.ExitStack() as stack:
         try:
-            file = stack.enter_context((folder / _LOCK).open("w"))
+            file = stack.enter_context(open(folder / _LOCK, "w", opener=regular))
             fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
+        except (OSError, WrongFile):
             yield False
             return
         yield True

@@ -1,7 +1,6 @@
 """A run's tokenizer as Hugging Face's two files: its own ones, or the same tokens said anew."""
 
 import itertools
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torchtitan.components.tokenizer import HuggingFaceTokenizer
 
 from mixit_titan.data.rank_tokenizer import RankTokenizer
 from mixit_titan.files import json_text
+from mixit_titan.reading import read_json
 from mixit_titan.runtime.trained import Trained
 
 _BYTES_END = "<|endoftext|>"
@@ -23,10 +23,10 @@ def write_tokenizer(trained: Trained, folder: Path) -> None:
     settings: dict[str, Any] = {}
     if isinstance(tokenizer, HuggingFaceTokenizer):
         source = Path(trained.tokenizer_name)
-        for file in source.glob("[!.]*"):  # not what a kill left of a copy
+        for file in filter(Path.is_file, source.glob("[!.]*")):  # not what a kill left of a copy
             shutil.copyfile(file, folder / file.name)
         if (folder / "tokenizer_config.json").exists():
-            settings = json.loads((folder / "tokenizer_config.json").read_text())
+            settings = read_json(folder / "tokenizer_config.json", dict)
     elif isinstance(tokenizer, RankTokenizer):
         from_ranks(tokenizer.encoding).save(str(folder / "tokenizer.json"))
         settings = {"eos_token": tokenizer.encoding.decode([tokenizer.eos_id])}

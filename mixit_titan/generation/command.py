@@ -17,6 +17,7 @@ from mixit_titan.generation.generate import generate
 from mixit_titan.generation.sampling import Sampling
 from mixit_titan.generation.text import GrowingText
 from mixit_titan.ranges import COUNT, NOT_NEGATIVE, SEED
+from mixit_titan.reading import read_text
 from mixit_titan.runtime.trained import Trained, load_trained
 
 _TOKENS = 200
@@ -103,9 +104,9 @@ def _prompts(args: GenerateArguments) -> list[str]:
     if args.prompt is not None:
         raise ConfigError("--prompt and --prompts are both given: leave one of them out")
     try:
-        text = args.prompts.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--prompts {args.prompts} cannot be read as text: {error}") from None
+        text = read_text(args.prompts, advice="name a text file in --prompts")
+    except FileNotFoundError:
+        raise ConfigError(f"--prompts {args.prompts} does not exist: name a text file") from None
     if not text:
         raise ConfigError(f"--prompts {args.prompts} is empty: write a prompt in each line")
     return text.removesuffix("\n").split("\n")

@@ -1,7 +1,6 @@
 """gpu_report.md, made to be pasted into an issue, and gpu_report.json, with every figure."""
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from mixit_titan.files import write_json, write_text
 from mixit_titan.gpu_check.check import Check
 from mixit_titan.gpu_check.scale import Scale
 from mixit_titan.gpu_check.section_tables import section_table, speeds
+from mixit_titan.reading import json_if_good
 
 JSON, MARKDOWN = "gpu_report.json", "gpu_report.md"
 _WORDS = {"passed": "pass", "failed": "fail", "skipped": "skipped"}
@@ -80,15 +80,21 @@ class Report:
         ]
 
 
+_FORM = {
+    **{"rehearsal": bool, "machine": dict},
+    "checks": [
+        {"section": str, "name": str, "state": str, "said": str, "figures": dict, "seconds": float}
+    ],
+}
+
+
 def read_checks(out: Path, scale: Scale, machine: dict[str, Any]) -> list[Check]:
     """The checks of an earlier call, if it was of the same code on the same machine."""
-    try:
-        found = json.loads((out / JSON).read_text())
-        if (found["rehearsal"], found["machine"]) != (scale.rehearsal, machine):
-            return []
-        return [Check(**check) for check in found["checks"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    found = json_if_good(out / JSON, _FORM)
+    if found is None or (found["rehearsal"], found["machine"]) != (scale.rehearsal, machine):
         return []
+    keys = [field.name for field in dataclasses.fields(Check)]
+    return [Check(*(check[key] for key in keys)) for check in found["checks"]]
 
 
 def _title(scale: Scale, machine: dict[str, Any]) -> str:

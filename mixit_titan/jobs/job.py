@@ -1,11 +1,13 @@
 """A job: work for a process of its own, in a folder of its own."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mixit_titan.files import write_text
+from mixit_titan.reading import text_if_good
 
 Result = dict[str, Any]
 
@@ -45,13 +47,19 @@ class Job:
     @property
     def seconds(self) -> float:
         """What it took, in all of its starts."""
-        if self._seconds_file.exists():
-            return float(self._seconds_file.read_text())
-        return (self.result or {}).get("seconds", 0.0)  # another command ran it
+        said = self._said_seconds()
+        if said is None:  # another command ran it
+            said = (self.result or {}).get("seconds", 0.0)
+        return said
 
     def add_seconds(self, seconds: float) -> None:
-        before = float(self._seconds_file.read_text()) if self._seconds_file.exists() else 0.0
+        before = self._said_seconds() or 0.0
         write_text(self._seconds_file, f"{before + seconds:.3f}\n")
+
+    def _said_seconds(self) -> float | None:
+        """None also of what is no time."""
+        found = re.fullmatch(r"\d{1,12}(\.\d+)?\n?", text_if_good(self._seconds_file) or "")
+        return None if found is None else float(found[0])
 
     @property
     def _seconds_file(self) -> Path:

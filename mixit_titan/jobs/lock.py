@@ -8,7 +8,6 @@ others: there an owner is dead when its number stands still, or when this is the
 
 import contextlib
 import fcntl
-import json
 import os
 import socket
 import sys
@@ -21,6 +20,8 @@ from typing import Any
 
 from mixit_titan.errors import MAKE_ROOM, ConfigError, RunFailed, disk_is_full
 from mixit_titan.files import json_text, make_folder, writing
+from mixit_titan.json_form import COUNT, WrongForm, parse_json
+from mixit_titan.reading import regular
 
 _BEAT = 5.0
 """Seconds between two numbers."""
@@ -31,6 +32,10 @@ _FORK = 5.0
 _BYTES = 512  # always: what is written in place is never cut short
 
 Owner = dict[str, Any]
+_OWNER = {
+    **{"host": str, "pid": COUNT, "started": (str, None), "job": str, "restart": COUNT},
+    "beat": COUNT,
+}
 
 
 @contextlib.contextmanager
@@ -73,7 +78,7 @@ class FolderLock:
 
     def _take(self, folder: Path, option: str) -> int:
         while True:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = regular(str(self._path), os.O_RDWR | os.O_CREAT)
             owner = _read(file)
             free = _flock_after(owner, file)
             if not _is_dead(owner, free, self._path):
@@ -163,9 +168,8 @@ def _ourselves() -> Owner:
 def _read(file: int) -> Owner | None:
     """None of a file that nobody has written to, or that is not ours."""
     try:
-        owner = json.loads(os.pread(file, _BYTES, 0))
-        return owner if owner.keys() >= {"beat", *_ourselves()} else None
-    except (OSError, ValueError, AttributeError):
+        return parse_json(os.pread(file, _BYTES, 0), _OWNER)
+    except (OSError, WrongForm):
         return None
 
 

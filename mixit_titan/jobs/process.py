@@ -14,6 +14,7 @@ from typing import Any
 from mixit_titan.errors import one_sentence
 from mixit_titan.jobs.job import Job
 from mixit_titan.parent import end_with_parent
+from mixit_titan.reading import regular
 
 
 def preload(modules: Sequence[str]) -> None:
@@ -35,7 +36,7 @@ def start(job: Job, share: int) -> BaseProcess:
 def _work(work: Callable, arguments: tuple[Any, ...], log: Path, share: int) -> None:
     """What the job prints goes to its folder, also the sentence that a mistake ends in."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as file:
+    with open(log, "w", opener=regular) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     end_with_parent()  # the server that it was forked from, which ends with the runner

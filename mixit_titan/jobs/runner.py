@@ -13,6 +13,7 @@ from mixit_titan.errors import RunFailed
 from mixit_titan.jobs import process
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.progress import bar
+from mixit_titan.reading import read_end
 
 
 @dataclass
@@ -158,5 +159,5 @@ class Runner:
 
 def _last_line(log: Path) -> str:
     """The sentence that a mistake ended in, or the end of a traceback."""
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    lines = read_end(log).decode(errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "without a word")

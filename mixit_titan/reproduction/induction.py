@@ -6,6 +6,7 @@ They share runs: the most pairs of Figure 2 are Table 1's, and Figure 3 looks in
 import shutil
 from pathlib import Path
 
+from mixit_titan import json_form
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.reproduction.claims import (
     Claim,
@@ -102,7 +103,7 @@ def _figure_3(plan: Plan) -> Cells:
 
 
 def heads_of(plan: Plan, run: Job) -> Cells:
-    job = analysis("attention", run, plan.out / "attention" / run.folder.name)
+    job = analysis("attention", run, plan.out / "attention" / run.folder.name, _ATTENTION)
     return {
         title: {
             column: Cell(((job,),), lambda found, k=kind, c=column: _of_head(found, k, c))
@@ -113,6 +114,11 @@ def heads_of(plan: Plan, run: Job) -> Cells:
 
 
 _HEADS = {"previous-token head": "previous", "induction head": "induction"}
+_HEAD = {"score": float, "layer": json_form.COUNT, "head": json_form.COUNT}
+_ATTENTION = {
+    "uniform": {kind: float for kind in _HEADS.values()},
+    **{f"{kind}_head": _HEAD for kind in _HEADS.values()},
+}
 _HEAD_UNITS = {"layer": COUNT, "head": COUNT, "attention": SHARE, "uniform": SHARE}
 
 

@@ -7,8 +7,7 @@ need the same one share it.
 import dataclasses
 import hashlib
 import itertools
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +15,12 @@ from typing import Any, Literal
 from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
 from mixit_titan.bench.arguments import BenchArguments
 from mixit_titan.bench.command import run_bench
+from mixit_titan.bench.form import MEASURED
 from mixit_titan.config.job import training_job
 from mixit_titan.files import json_text
 from mixit_titan.jobs.job import Job, Result
+from mixit_titan.json_form import Form
+from mixit_titan.reading import json_if_good
 from mixit_titan.reproduction.paper import TABLE_8
 from mixit_titan.tasks.job import task_job
 from mixit_titan.tasks.options import field_names, preset_run, run_words
@@ -117,24 +119,46 @@ def benchmark(plan: Plan, variants: Sequence[str], options: dict[str, Any]) -> J
         kind="throughput",
         work=run_bench,
         arguments=(BenchArguments(variants=tuple(variants), out=folder, **own),),
-        read=lambda folder: read_json(folder / "bench.json"),
+        read=lambda folder: _read_bench(folder, variants),
         settings={"task": "bench", **options},
         alone=True,
     )
 
 
-def analysis(kind: str, run: Job, folder: Path) -> Job:
-    """Of a run that another job trains."""
+def analysis(
+    kind: str,
+    run: Job,
+    folder: Path,
+    form: Form,
+    complete: Callable[[Result], bool] = lambda found: True,
+) -> Job:
+    """Of a run that another job trains. `form`, and whether it is `complete`: what is needed of the
+    JSON that it writes."""
     return Job(
         folder=folder,
         name=f"{kind} of {run.name}",
         kind=kind,
         work=run_analyze,
         arguments=(AnalyzeArguments(kind, run.folder, folder),),
-        read=lambda folder: read_json(folder / f"{kind}.json"),
+        read=lambda folder: _read_analysis(folder, kind, form, complete),
         settings=run.settings,
         after=(run,),
     )
+
+
+def _read_analysis(
+    folder: Path, kind: str, form: Form, complete: Callable[[Result], bool]
+) -> Result | None:
+    found = json_if_good(folder / f"{kind}.json", form)
+    drawn = (folder / f"{kind}.png").is_file()
+    return found if found is not None and drawn and complete(found) else None
+
+
+def _read_bench(folder: Path, variants: Sequence[str]) -> Result | None:
+    found = json_if_good(folder / "bench.json", MEASURED)
+    if found is None or not {*variants} <= {row["variant"] for row in found["variants"]}:
+        return None
+    return found
 
 
 def training_words(job: Job, plan: Plan) -> list[str] | None:
@@ -151,11 +175,3 @@ def training_words(job: Job, plan: Plan) -> list[str] | None:
 
 def _digest(words: Sequence[str]) -> str:
     return hashlib.sha256(json_text(words).encode()).hexdigest()[:12]
-
-
-def read_json(path: Path) -> Result | None:
-    """None where it is missing or was cut off."""
-    try:
-        return json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
-        return None

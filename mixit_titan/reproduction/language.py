@@ -5,6 +5,7 @@ from functools import partial
 from mixit_titan.data.shards import is_prepared, read_manifest
 from mixit_titan.data.sources import STDLIB
 from mixit_titan.jobs.job import Job, Result
+from mixit_titan.json_form import COUNT
 from mixit_titan.reproduction.claims import below, grows, grows_less, in_order
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit
 from mixit_titan.reproduction.figures import draw_bars, draw_lines
@@ -67,7 +68,8 @@ TABLE_2_EXHIBIT = Exhibit(
 def _table_7(plan: Plan) -> Cells:
     """Of untrained models as large as Table 2's MixiT, whose validation text they read."""
     run = _models(plan, "mixit")[0]
-    job = analysis("covariance", run, plan.out / "covariance" / run.folder.name)
+    folder = plan.out / "covariance" / run.folder.name
+    job = analysis("covariance", run, folder, _COVARIANCE, _has_all_starts)
     return {
         variant: {
             layers: Cell(((job,),), lambda found, v=variant, n=int(layers): at_start(found, v, n))
@@ -77,10 +79,21 @@ def _table_7(plan: Plan) -> Cells:
     }
 
 
+_COVARIANCE = {"rows": [{"variant": str, "layers": COUNT, "trained": bool, "covariance": float}]}
+
+
 def at_start(found: Result, variant: str, layers: int) -> float:
-    wanted = {"variant": variant, "layers": layers, "trained": False}
-    (row,) = [row for row in found["rows"] if wanted.items() <= row.items()]
-    return row["covariance"]
+    return _starts(found)[variant, layers]
+
+
+def _starts(found: Result) -> dict[tuple[str, int], float]:
+    rows = [row for row in found["rows"] if not row["trained"]]
+    return {(row["variant"], row["layers"]): row["covariance"] for row in rows}
+
+
+def _has_all_starts(found: Result) -> bool:
+    needed = {(variant, int(n)) for variant, depths in TABLE_7.items() for n in depths}
+    return needed <= _starts(found).keys()
 
 
 TABLE_7_EXHIBIT = Exhibit(

@@ -46,7 +46,13 @@ from mixit_titan.runtime.checkpoint_identity import KEY, check_identity, encode_
 from mixit_titan.runtime.checkpoint_writer import CheckpointWriter
 from mixit_titan.runtime.divergence import Diverged
 from mixit_titan.runtime.optimizer import kind
-from mixit_titan.runtime.tensor_reader import OLDER, DamagedCheckpoint, has_checksums, load_state
+from mixit_titan.runtime.tensor_reader import (
+    OLDER,
+    DamagedCheckpoint,
+    explained,
+    has_checksums,
+    load_state,
+)
 from mixit_titan.runtime.watch import begin
 
 T = TypeVar("T")
@@ -182,7 +188,8 @@ class IdentifiedCheckpointer(CheckpointManager):
         self, state_dict: dict[str, Any], checkpoint_id: str, from_hf: bool, from_quantized: bool
     ) -> None:
         if from_hf:
-            super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
+            with explained(checkpoint_id):
+                super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
         else:
             said_by_first_rank(partial(self._check, state_dict, checkpoint_id))
             load_state(checkpoint_id, state_dict)

@@ -1,6 +1,5 @@
 """What a checkpoint says of the model and the data that it is of, checked before it is loaded."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from torchtitan.tools.logging import logger
 from mixit_titan.data.loader import COUNTED_BY
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text
+from mixit_titan.json_form import parse_json
 from mixit_titan.model.identity import differences
 from mixit_titan.runtime.optimizer import ADAM
 from mixit_titan.runtime.tensor_reader import (
@@ -36,9 +36,7 @@ def read_identity(checkpoint: Path | str) -> dict[str, Any] | None:
         (length,) = tensor_sizes(checkpoint)[KEY]
         state = {KEY: torch.empty(min(length, _LONGEST), dtype=torch.uint8)}
         load_state(checkpoint, state, no_dist=True)
-        found = json.loads(bytes(state[KEY].tolist()))
-        if not isinstance(found, dict):
-            raise ValueError
+        found = parse_json(bytes(state[KEY].tolist()), dict)
     except DamagedCheckpoint:
         raise
     except (ConfigError, KeyError, ValueError) as error:

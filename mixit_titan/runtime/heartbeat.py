@@ -1,11 +1,12 @@
 """Where each rank is: a line of JSON in `heartbeat/rank_N` of the run's folder, written in place
 every few seconds by the rank's watcher (watch.py). `status` reads it, and who looks for a hang."""
 
-import contextlib
-import json
 import os
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from mixit_titan.json_form import COUNT
+from mixit_titan.reading import json_if_good, regular
 
 _BYTES = 256  # always: a full disk has room for what was there before
 
@@ -15,6 +16,10 @@ Heartbeat = dict[str, Any]
 that its watcher has answered)."""
 
 _ORDER = get_args(Section)
+_FORM = {
+    **{"host": str, "process": COUNT, "section": str, "step": COUNT},
+    **{"seconds?": float, "stopped?": bool, "heard?": str},
+}
 
 
 def heartbeat_file(folder: Path, rank: int) -> Path:
@@ -23,7 +28,7 @@ def heartbeat_file(folder: Path, rank: int) -> Path:
 
 def write_in_place(file: Path, text: str) -> None:
     """Neither renamed nor shortened: who opens it on another node gets what was written last."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o644)
+    descriptor = regular(str(file), os.O_WRONLY | os.O_CREAT)
     try:
         os.pwrite(descriptor, text.encode()[: _BYTES - 1].ljust(_BYTES - 1) + b"\n", 0)
     finally:
@@ -34,10 +39,9 @@ def read_heartbeats(folder: Path, ranks: int) -> dict[int, Heartbeat]:
     """By rank; of ranks that have left nothing readable, nothing."""
     found = {}
     for rank in range(ranks):
-        with contextlib.suppress(OSError, ValueError):
-            said = json.loads(heartbeat_file(folder, rank).read_text())
-            if isinstance(said, dict):
-                found[rank] = said
+        said = json_if_good(heartbeat_file(folder, rank), _FORM)
+        if said is not None and said["section"] in _ORDER:
+            found[rank] = said
     return found
 
 

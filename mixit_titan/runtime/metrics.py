@@ -1,6 +1,5 @@
 """torchtitan's metrics, and beside them `metrics.jsonl` in the run's folder."""
 
-import json
 import math
 import netrc
 import os
@@ -21,6 +20,14 @@ from torchtitan.distributed import ParallelDims
 from torchtitan.tools.logging import logger
 
 from mixit_titan.files import json_text, write_text
+from mixit_titan.json_form import COUNT, NUMBER
+from mixit_titan.reading import WrongFile, read_json_lines, read_text, regular
+
+_WANDB_BYTES = 256
+_FIGURE = (NUMBER, None)
+_FIGURES = ("loss", "tokens_per_s", "validation_loss", "perplexity", "accuracy")
+_LINE = {"step": COUNT, "seconds?": float, **{f"{name}?": _FIGURE for name in _FIGURES}}
+"""What others read of it."""
 
 
 class JsonLinesLogger(BaseLogger):
@@ -38,7 +45,7 @@ class JsonLinesLogger(BaseLogger):
             self._continue_at(step, validation)
         line = self._validation(metrics) if validation else self._training(metrics)
         seconds = self.seconds_before + time.perf_counter() - self.start
-        with self.path.open("a") as file:
+        with open(self.path, "a", opener=regular) as file:
             file.write(json_text({"step": step, **line, "seconds": round(seconds, 3)}) + "\n")
 
     def _training(self, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -72,24 +79,13 @@ class JsonLinesLogger(BaseLogger):
             if line["step"] < step or (validation and line["step"] == step and "loss" in line)
         ]
         if kept:
-            self.seconds_before = kept[-1]["seconds"]
+            self.seconds_before = kept[-1].get("seconds", 0.0)
         write_text(self.path, "".join(json_text(line) + "\n" for line in kept))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl, up to one that is broken: the last was cut off by a kill."""
-    if not path.is_file():
-        return []
-    lines = []
-    for text in path.read_text(errors="replace").splitlines():
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError):
-            break
-        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-            break
-        lines.append(line)
-    return lines
+    return read_json_lines(path, _LINE)
 
 
 class Metrics(MetricsProcessor):
@@ -163,5 +159,8 @@ def _keep_wandb_run(folder: Path) -> None:
     file = folder / f"wandb_run_{torch.distributed.get_rank()}"
     if not file.exists():
         write_text(file, os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4))
-    os.environ["WANDB_RUN_ID"] = file.read_text()
+    named = read_text(file, limit=_WANDB_BYTES).strip()
+    if not named.isprintable() or not named:
+        raise WrongFile(file, "it is not the name of a wandb run")
+    os.environ["WANDB_RUN_ID"] = named
     os.environ.setdefault("WANDB_RESUME", "allow")

@@ -13,6 +13,8 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from mixit_titan.reading import read_bytes, regular
+
 _BYTES = 512  # always: a full disk has room for what was there before
 
 Word = Literal["starting", "running", "stopped", "finished", "failed", "hung"]
@@ -30,7 +32,7 @@ class StateFile:
     def __init__(self, folder: str) -> None:
         path = Path(folder) / "state"
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        self._file = regular(str(path), os.O_WRONLY | os.O_CREAT)
 
     def write(self, word: Word, step: int, said: str = "") -> None:
         line = f"{word} {step} {said}".encode()[: _BYTES - 1]
@@ -39,11 +41,9 @@ class StateFile:
 
 def read_state(folder: Path) -> RunState | None:
     """None where no run has begun, or none that left a readable line."""
-    file = folder / "state"
-    if not file.is_file():
-        return None
     try:
-        word, step, *said = file.read_text(errors="replace").split(maxsplit=2)
+        content = read_bytes(folder / "state", limit=8 * _BYTES).decode(errors="replace")
+        word, step, *said = content.split(maxsplit=2)
         return RunState(word, int(step), "".join(said).strip())
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return None

@@ -9,12 +9,13 @@ Torch writes a CRC-32 with all that it saves, and does not look at it when it lo
 does. The metadata has one in `checksums.json`.
 """
 
+import contextlib
 import io
-import json
 import pickle
 import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,6 +33,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadIte
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import write_json
+from mixit_titan.reading import WrongFile, json_if_good, read_bytes
 
 METADATA = ".metadata"
 CHECKSUMS = "checksums.json"
@@ -39,6 +41,7 @@ OLDER = "{} has no checksum of its metadata: it is older than those"
 
 _NEWER = {"train_state.bad_steps"}
 """What a trainer asks for, and the checkpoints of earlier versions do not have."""
+_METADATA_BYTES = 2**30  # of a checkpoint of very many tensors and ranks
 _OTHERS = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
     ("torch.serialization", "_get_layout"),
@@ -62,15 +65,21 @@ class DamagedCheckpoint(ConfigError):
 def load_state(checkpoint: Path | str, into: dict[str, Any], *, no_dist: bool = False) -> None:
     """`dcp.load` that runs no code, on all ranks; in this process alone with `no_dist`. What is
     wrong is a ConfigError, the same on all ranks."""
+    with explained(checkpoint), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        dcp.load(
+            into,
+            storage_reader=TensorReader(checkpoint),
+            planner=PlainPlanner(),
+            no_dist=no_dist,
+        )
+
+
+@contextlib.contextmanager
+def explained(checkpoint: Path | str) -> Iterator[None]:
+    """What is wrong with a checkpoint that DCP loads, as a ConfigError."""
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            dcp.load(
-                into,
-                storage_reader=TensorReader(checkpoint),
-                planner=PlainPlanner(),
-                no_dist=no_dist,
-            )
+        yield
     except CheckpointException as error:
         causes = [cause for cause, _ in error.failures.values()]
         damage = next((cause for cause in causes if isinstance(cause, DamagedCheckpoint)), None)
@@ -88,6 +97,12 @@ def load_state(checkpoint: Path | str, into: dict[str, Any], *, no_dist: bool = 
 
 def load_tensors(checkpoint: Path | str, into: dict[str, torch.Tensor]) -> None:
     """Fill `into`, whole tensors however many ranks have saved them, in this process alone."""
+    check_sizes(checkpoint, into)
+    load_state(checkpoint, into, no_dist=True)
+
+
+def check_sizes(checkpoint: Path | str, into: dict[str, torch.Tensor]) -> None:
+    """Whether these are the tensors of a checkpoint; else a ConfigError."""
     sizes = tensor_sizes(checkpoint)
     for name, tensor in into.items():
         if sizes.get(name) != tensor.shape:
@@ -96,7 +111,6 @@ def load_tensors(checkpoint: Path | str, into: dict[str, torch.Tensor]) -> None:
                 f"the checkpoint {checkpoint} has {there} as {name}, and the model that it "
                 f"describes {tuple(tensor.shape)}: it is damaged"
             )
-    load_state(checkpoint, into, no_dist=True)
 
 
 def tensor_sizes(checkpoint: Path | str) -> dict[str, torch.Size]:
@@ -113,16 +127,23 @@ def write_checksums(checkpoint: Path) -> None:
 
 def is_as_saved(file: IO[bytes]) -> bool:
     """Whether what `torch.save` wrote has the checksums that it wrote with it."""
+    size = file.seek(0, io.SEEK_END)
     try:
         with zipfile.ZipFile(file) as records:
+            found = records.infolist()
+            # Torch compresses nothing. What is small here and large there would never end.
+            if any(record.compress_type != zipfile.ZIP_STORED for record in found):
+                return False
+            if sum(record.file_size for record in found) > size:
+                return False
             return records.testzip() is None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError):
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OSError):
         return False
 
 
 def has_checksums(checkpoint: Path | str) -> bool:
     """Whether a version wrote it that had them for all of it."""
-    return (Path(checkpoint) / CHECKSUMS).is_file()
+    return (Path(checkpoint) / CHECKSUMS).exists()
 
 
 class TensorReader(dcp.FileSystemReader):
@@ -132,18 +153,20 @@ class TensorReader(dcp.FileSystemReader):
     # Without DCP's further arguments, which mean: try that of this rank, if there is no other.
     def read_metadata(self) -> Metadata:
         folder = Path(self.path)
-        if not (folder / METADATA).is_file():
-            raise DamagedCheckpoint(folder, f"it has no {METADATA}")
-        content = (folder / METADATA).read_bytes()
+        try:
+            content = read_bytes(folder / METADATA, limit=_METADATA_BYTES)
+        except FileNotFoundError:
+            raise DamagedCheckpoint(folder, f"it has no {METADATA}") from None
+        except WrongFile as wrong:
+            problem = f"its {METADATA} cannot be read ({wrong.problem})"
+            raise DamagedCheckpoint(folder, problem) from None
         if has_checksums(folder) and _expected(folder) != _checksum(content):
             raise DamagedCheckpoint(folder, f"its {METADATA} is not as it was saved")
         try:
             found = _MetadataUnpickler(io.BytesIO(content)).load()
             if not isinstance(found, Metadata):
                 raise pickle.UnpicklingError("it holds something else")
-            names = {piece.relative_path for piece in found.storage_data.values()}
-            if any(Path(name).name != name for name in names):
-                raise pickle.UnpicklingError("it names files of another folder")
+            _check_metadata(found)
         except Exception as error:  # whatever unpickling a broken file raises
             said = str(error) or type(error).__name__
             raise DamagedCheckpoint(folder, f"its {METADATA} cannot be read ({said})") from error
@@ -189,7 +212,7 @@ class PlainPlanner(dcp.DefaultLoadPlanner):
         name = read_item.dest_index.fqn
         try:
             loaded = torch.load(value, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        except Exception as error:  # whatever unpickling a broken file raises
             raise ConfigError(f"it holds something that is no plain data as {name}") from error
         if _kind(loaded) != _kind(self.state_dict[name]):
             raise ConfigError(f"it has a {type(loaded).__name__} as {name}")
@@ -201,6 +224,20 @@ def _kind(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_kind(each) for each in value]
     return float if isinstance(value, bool | int | float | None) else type(value)
+
+
+def _check_metadata(found: Metadata) -> None:
+    """Records of DCP's own may hold anything."""
+    for piece in found.storage_data.values():
+        if Path(piece.relative_path).name != piece.relative_path:
+            raise pickle.UnpicklingError("it names files of another folder")
+        for number in (piece.offset, piece.length):
+            if type(number) is not int or number < 0:
+                raise pickle.UnpicklingError("a place in a file is no number")
+    for name, entry in found.state_dict_metadata.items():
+        tensor = isinstance(entry, TensorStorageMetadata)
+        if not isinstance(name, str) or (tensor and not isinstance(entry.size, torch.Size)):
+            raise pickle.UnpicklingError(f"{name!r:.60} is no tensor with a name and a size")
 
 
 class _MetadataUnpickler(pickle.Unpickler):
@@ -225,7 +262,5 @@ def _checksum(content: bytes) -> str:
 
 
 def _expected(folder: Path) -> str | None:
-    try:
-        return json.loads((folder / CHECKSUMS).read_bytes())[METADATA]
-    except (ValueError, KeyError, TypeError):
-        return None
+    found = json_if_good(folder / CHECKSUMS, {METADATA: str})
+    return None if found is None else found[METADATA]

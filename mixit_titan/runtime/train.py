@@ -10,6 +10,7 @@ from torchtitan.observability import structured_logger
 from torchtitan.tools.logging import init_logger, logger
 from torchtitan.trainer import Trainer
 
+from mixit_titan.reading import check_kinds
 from mixit_titan.runtime.launch import leave_process_group
 from mixit_titan.runtime.watch import start_watch, stop_watch
 
@@ -52,7 +53,9 @@ def _log_to_screen_and_file(folder: Path, shown: int) -> None:
     if rank != shown:
         screen.setLevel(logging.ERROR)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
-    file = logging.FileHandler(folder / "logs" / f"rank_{rank}.log")
+    log = folder / "logs" / f"rank_{rank}.log"
+    check_kinds(log.parent, files=(log.name,))
+    file = logging.FileHandler(log)
     file.setFormatter(screen.formatter)
     file.handleError = lambda record: None  # of a full disk: a traceback for each line
     logger.addHandler(file)

@@ -18,6 +18,7 @@ from mixit_titan.data.tokenizers import (
 )
 from mixit_titan.device import device_type
 from mixit_titan.errors import ConfigError
+from mixit_titan.json_form import COUNT, WrongForm, check_fields, check_form
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.identity import differences, identity
 from mixit_titan.model.llama import MixitLlama
@@ -35,9 +36,13 @@ from mixit_titan.runtime.optimizer import ADAM
 from mixit_titan.runtime.tensor_reader import (
     OLDER,
     DamagedCheckpoint,
+    check_sizes,
     has_checksums,
     load_tensors,
+    tensor_sizes,
 )
+
+_SAID = {"mixer": str, "frozen": [str], "debug.seed": COUNT, "model.mixing.seed?": int}
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,8 @@ def load_trained(run_dir: Path | str, step: int | None = None) -> Trained:
         raise ConfigError(f"{checkpoint} does not say what its model is: another program wrote it")
     try:
         tokenizer_name, tokenizer = _tokenizer(Path(run_dir), saved)
-        config = _config(saved)
-    except (KeyError, TypeError) as error:
+        config = _config(saved, tensors=len(tensor_sizes(checkpoint)))
+    except (KeyError, TypeError, AttributeError, WrongForm) as error:
         problem = f"what it says of its model is incomplete ({error})"
         raise DamagedCheckpoint(checkpoint, problem) from error
     different = differences(saved, identity(config), ignore={"data.tokenizer", *COUNTED_BY, *ADAM})
@@ -71,6 +76,7 @@ def load_trained(run_dir: Path | str, step: int | None = None) -> Trained:
             f"{checkpoint} is of a model that this version of mixit_titan cannot build: "
             f"{'; '.join(different)}"
         )
+    check_sizes(checkpoint, _on_meta(config).state_dict())  # before it takes memory
     model = _empty(config)
     if not has_checksums(checkpoint):
         logger.info(OLDER.format(checkpoint))
@@ -122,13 +128,19 @@ def _tokenizer(run_dir: Path, saved: dict[str, Any]) -> tuple[str, BaseTokenizer
     return name, tokenizer
 
 
-def _config(saved: dict[str, Any]) -> MixitLlama.Config:
+def _config(saved: dict[str, Any], *, tensors: int) -> MixitLlama.Config:
     def fields(cls: type, prefix: str) -> dict[str, Any]:
-        names = [prefix + field.name for field in dataclasses.fields(cls)]
-        return {name.removeprefix(prefix): saved[name] for name in names if name in saved}
+        names = [field.name for field in dataclasses.fields(cls)]
+        found = {name: saved[prefix + name] for name in names if prefix + name in saved}
+        check_fields(found, cls)
+        return found
 
+    check_form(saved, _SAID)
+    shape = Shape(**fields(Shape, "model."))
+    if shape.layers > tensors:
+        raise WrongForm(f"{shape.layers} layers and {tensors} tensors")
     return llama_config(
-        Shape(**fields(Shape, "model.")),
+        shape,
         Variant(mixer=saved["mixer"], frozen=tuple(saved["frozen"])),
         Recipe(**fields(Recipe, "model.mixing.")),
         mixing_seed=saved.get("model.mixing.seed", 0),
@@ -137,11 +149,15 @@ def _config(saved: dict[str, Any]) -> MixitLlama.Config:
     )
 
 
+def _on_meta(config: MixitLlama.Config) -> MixitLlama:
+    with torch.device("meta"):
+        return config.build()
+
+
 def _empty(config: MixitLlama.Config) -> MixitLlama:
     """The model with all of its buffers, and with weights that are to be loaded: `init_states`
     would draw them first, which takes longer."""
-    with torch.device("meta"):
-        model = config.build()
+    model = _on_meta(config)
     model.to_empty(device=device_type())
     if config.enable_weight_tying:
         model.tok_embeddings.weight = model.lm_head.weight

@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mixit_titan.files import json_text
+from mixit_titan.reading import WrongFile, regular, text_if_good
 from mixit_titan.runtime.heartbeat import (
     Section,
     describe,
@@ -40,6 +41,8 @@ from mixit_titan.runtime.run_state import StateFile
 
 FLOOR, FACTOR = 25.0, 10.0
 _STACKS = signal.SIGUSR2
+_UNWRITABLE = (OSError, WrongFile)
+_ALARM_BYTES = 4096
 _SECONDS_BETWEEN = 5.0  # heartbeats, and looks for an alarm
 _SECONDS_TO_TELL = 2.0  # for stacks to be written, and for a file to be seen on another node
 _SECONDS_TO_GATHER = 0.02  # what a rank says of very quick steps
@@ -93,7 +96,8 @@ def start_watch(config: WatchConfig, folder: str) -> None:
         start_ledger()
     for name in ("logs", "heartbeat"):
         (Path(folder) / name).mkdir(parents=True, exist_ok=True)
-    faulthandler.register(_STACKS, _log(folder, rank).open("a"), all_threads=True)
+    log = open(_log(folder, rank), "a", opener=regular)  # noqa: SIM115 (as long as the process)
+    faulthandler.register(_STACKS, log, all_threads=True)
     settings = {"folder": str(Path(folder).resolve()), "rank": rank, "ranks": ranks}
     settings |= {"process": os.getpid(), "config": asdict(config)}
     path = [_PACKAGES, os.environ.get("PYTHONPATH")]
@@ -216,11 +220,11 @@ class Watcher:
         return bool(said)
 
     def _keep_in_touch(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*_UNWRITABLE):
             self.alarm.touch()  # to be written in place
         self.before = self._read_alarm()
         while True:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(*_UNWRITABLE):
                 self._beat()
                 alarm = self._read_alarm()
                 if alarm != self.before:
@@ -241,10 +245,7 @@ class Watcher:
         write_in_place(heartbeat_file(Path(self.folder), self.rank), json_text(said))
 
     def _read_alarm(self) -> str:
-        try:
-            return self.alarm.read_text().strip()
-        except (OSError, UnicodeDecodeError):
-            return ""
+        return (text_if_good(self.alarm, limit=_ALARM_BYTES) or "").strip()
 
     def _end_the_rank(self) -> None:
         telling = threading.Thread(target=self._tell, daemon=True)
@@ -259,15 +260,15 @@ class Watcher:
 
     def _tell(self) -> None:
         now, alarm = self.progress, "" if self.heard else secrets.token_hex(8)
-        with contextlib.suppress(OSError):  # a disk that is full still takes the rest
+        with contextlib.suppress(*_UNWRITABLE):  # a disk that is full still takes the rest
             if alarm:
                 self.heard = alarm
                 write_in_place(self.alarm, alarm)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*_UNWRITABLE):
             self._beat()
         time.sleep(self.between + _SECONDS_TO_TELL)  # for the others to do the same
         where = section_name(now.section, now.step)
-        with contextlib.suppress(OSError), _log(self.folder, self.rank).open("a") as log:
+        with contextlib.suppress(*_UNWRITABLE), _log(self.folder, self.rank).open("a") as log:
             log.write(f"The run was ended with rank {self.rank} in {where}: its stacks are above\n")
         if alarm and self._read_alarm() in (alarm, self.before):  # of those who called, one speaks
             self._speak(alarm)
@@ -279,7 +280,7 @@ class Watcher:
             f"the run stands still: {said}, longer than the limit of {now.limit:.0f} s. The stacks "
             f"are in {self.folder}/logs; start it again to resume ([watch] sets the limits)"
         )
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*_UNWRITABLE):
             StateFile(self.folder).write("hung", now.step, sentence)
         os.write(2, f"mixit-titan: {sentence}\n".encode())
 

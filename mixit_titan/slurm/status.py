@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.reading import read_text, text_if_good
 from mixit_titan.runtime.checkpoint_files import hugging_face_steps, newest_complete
 from mixit_titan.runtime.goodput import goodput
 from mixit_titan.runtime.heartbeat import heartbeat_file, read_heartbeats
@@ -20,6 +21,7 @@ from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
 from mixit_titan.tables import literal, screen_table
 
+_JOB_BYTES = 256
 _BEATS_MISSED, _SILENT = 12.0, 90.0  # seconds; a network's file system may show old times
 
 
@@ -82,7 +84,6 @@ def _run_status(folder: Path, slurm_answers: bool) -> Status:
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
     last = lines[-1] if lines else {}
     where = read_state(folder)
-    restarts = folder / "restarts"
     checkpoints = folder / "checkpoint"
     saved = [newest_complete(checkpoints), *hugging_face_steps(checkpoints)]
     newest = max((step for step in saved if step is not None), default=None)
@@ -93,7 +94,7 @@ def _run_status(folder: Path, slurm_answers: bool) -> Status:
         step=str(max(where.step if where else 0, last.get("step", 0))),
         loss=_figure(last.get("loss"), ".4f"),
         tokens_per_s=_figure(last.get("tokens_per_s"), ",.0f"),  # a task's metrics have none
-        restarts=str(len(restarts.read_bytes().splitlines())) if restarts.is_file() else "0",
+        restarts=str(len((text_if_good(folder / "restarts") or "").splitlines())),
         checkpoint="-" if newest is None else f"step-{newest}",
         goodput=_figure(spent.share if spent else None, ".0%"),
         said=said,
@@ -107,8 +108,8 @@ def _figure(value: Any, how: str) -> str:
 def _state(folder: Path, slurm_answers: bool) -> tuple[str, str]:
     """Slurm's word for a job that it has; else the run's own last word, if it lives."""
     job, own = folder / "job", read_state(folder)
-    if job.is_file() and slurm_answers:
-        queued = _in_queue(job.read_text().strip())
+    if job.exists() and slurm_answers:
+        queued = _in_queue(read_text(job, limit=_JOB_BYTES).strip())
         if queued is not None:
             return queued, ""
         if own is None or own.word in ("starting", "running"):

@@ -15,6 +15,7 @@ from mixit_titan.config.toml import read_run
 from mixit_titan.errors import ConfigError, Problems
 from mixit_titan.files import write_json, write_text
 from mixit_titan.model.hardware import find_gpu
+from mixit_titan.reading import read_text
 from mixit_titan.slurm.arguments import SIGNAL_MARGIN, SubmitArguments, check_numbers
 from mixit_titan.slurm.cluster import (
     check_partition,
@@ -221,7 +222,7 @@ def _freeze_and_send(args: SubmitArguments, runs: list[_Run], job: _Run) -> str:
     try:
         for run in runs:
             (run.folder / "logs").mkdir(parents=True, exist_ok=True)
-            write_text(run.folder / "config.toml", Path(args.config).read_text(encoding="utf-8"))
+            write_text(run.folder / "config.toml", read_text(args.config))
             write_text(run.folder / "job.sbatch", run.script)
             described = {**version, "command": command}
             write_json(run.folder / "code.json", described)

@@ -5,7 +5,7 @@ Nothing random is in it. Batches are a function of (seed, step), the learning ra
 step, and the model draws nothing.
 """
 
-import pickle
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torchtitan.tools.logging import logger
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import replace_file
 from mixit_titan.model.identity import differences
+from mixit_titan.reading import regular, set_aside
 from mixit_titan.runtime.tensor_reader import is_as_saved
 
 FILE, BEFORE = "checkpoint.pt", "checkpoint.before.pt"
@@ -58,11 +59,16 @@ def load_state(
         try:
             check_same_run(folder, state["described"], described)
             model.load_state_dict(state["model"])
-            optimizer.load_state_dict(state["optimizer"])
-            return int(state["step"]), float(state["seconds"])
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-            if isinstance(error, ConfigError):
-                raise
+            _load_optimizer(optimizer, state["optimizer"])
+            step, seconds = state["step"], state["seconds"]
+            if type(step) is not int or not 0 <= step <= described["steps"]:
+                raise ValueError("the step")
+            if not isinstance(seconds, int | float) or not math.isfinite(seconds):
+                raise ValueError("the seconds")
+            return step, float(seconds)
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever is in a file whose checksums are right
             raise ConfigError(f"{path} is not of this run: remove it to start again") from error
     return 0, 0.0
 
@@ -75,19 +81,33 @@ def remove_checkpoints(folder: Path) -> None:
 
 def _read(path: Path) -> Any:
     """None where there is none, and of one that is damaged, which is set aside."""
-    if not path.is_file():
+    if not path.exists():
         return None
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular) as file:
         if not is_as_saved(file):
-            aside = path.with_name(f"{path.name}.broken")
+            aside = set_aside(path)
             logger.warning(f"{path} is damaged: it is not as it was saved. It is now {aside}")
-            path.replace(aside)
             return None
         file.seek(0)
         try:
             return torch.load(file, weights_only=True, map_location="cpu")
-        except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        except Exception as error:  # whatever unpickling a broken file raises
             raise ConfigError(f"{path} is no checkpoint: remove it to start again") from error
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Torch takes any values and shapes, and fails at the first step."""
+    ours = [_but_for_the_rate(group) for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    if [_but_for_the_rate(group) for group in optimizer.param_groups] != ours:
+        raise ValueError("the settings of the optimizer")
+    for param, values in optimizer.state.items():
+        if any(value.shape not in (param.shape, ()) for value in values.values()):
+            raise ValueError("the shapes in the optimizer")
+
+
+def _but_for_the_rate(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in ("lr", "params")}
 
 
 def check_same_run(folder: Path, saved: dict[str, Any], ours: dict[str, Any]) -> None:

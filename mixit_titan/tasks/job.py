@@ -6,6 +6,7 @@ from typing import Any
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.jobs.job import Job, Result
+from mixit_titan.reading import set_aside
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.command import run_task
 from mixit_titan.tasks.loop import read_result
@@ -41,17 +42,16 @@ def task_job(
 def task_result(folder: Path) -> Result | None:
     """None also where it is broken: it is made again."""
     try:
-        result = read_result(folder)
+        return read_result(folder)
     except ConfigError:
         return None
-    return result if result is not None and {"accuracy", "settings"} <= result.keys() else None
 
 
 def _set_broken_result_aside(folder: Path) -> None:
     """One that was cut off: the run is made again, from its checkpoint if there is one."""
     result = folder / "result.json"
     if result.exists() and task_result(folder) is None:
-        result.replace(folder / "result.json.broken")
+        set_aside(result)
 
 
 def _status(folder: Path, *, steps: int) -> str:

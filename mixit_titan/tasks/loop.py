@@ -5,7 +5,6 @@ The run's folder gets `metrics.jsonl` as it goes, a checkpoint after each evalua
 weights come out bit for bit as if it had never stopped.
 """
 
-import json
 import math
 import shutil
 import time
@@ -21,9 +20,13 @@ from torch import nn
 from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.files import json_text, replace_file, write_json, write_text
 from mixit_titan.jobs.lock import locked
+from mixit_titan.json_form import COUNT, NUMBER
+from mixit_titan.reading import check_kinds, read_json, regular
 from mixit_titan.runtime.late import Late
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.checkpoint import (
+    BEFORE,
+    FILE,
     check_same_run,
     load_state,
     remove_checkpoints,
@@ -45,6 +48,15 @@ _RESERVED = {
 """What a figure of a task's own cannot be called."""
 
 
+_RESULT = {
+    **{"task": str, "variant": str, "loss": NUMBER, "accuracy": float, "exact": float},
+    **{"trainable_params": COUNT, "params": COUNT, "steps": COUNT, "seconds": float},
+    **{"seconds_waited_for_data?": float, "device?": str, "slices": {"*": {"*": NUMBER}}},
+    "settings": {"task": str, "seed": COUNT, "*": (NUMBER, bool, str, None, [(NUMBER, str)])},
+    "*": NUMBER,  # figures of the task's own
+}
+
+
 def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -> dict[str, Any]:
     """Train and test; returns what is in the folder's `result.json`. A finished run is kept."""
     finished = read_result(folder)
@@ -52,6 +64,7 @@ def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -
         check_same_run(folder, finished["settings"], run.described())
         return finished
     with locked(folder):
+        check_kinds(folder, files=("metrics.jsonl", "model.safetensors", FILE, BEFORE))
         loop = Loop(run, folder, device, reporter)
         score = loop.run_steps()
         _save_weights(loop.model, folder)
@@ -62,13 +75,11 @@ def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    path = folder / "result.json"
-    if not path.exists():
-        return None
+    """None where there is none."""
     try:
-        return json.loads(path.read_text())
-    except ValueError:
-        raise ConfigError(f"{path} is not JSON: remove it to run again") from None
+        return read_json(folder / "result.json", _RESULT, advice="remove it to run again")
+    except FileNotFoundError:
+        return None
 
 
 def extra_figures(result: dict[str, Any]) -> dict[str, float]:
@@ -183,7 +194,7 @@ class Loop:
 
     def _log(self, values: dict[str, float]) -> None:
         line = {"step": self.step, **values, "seconds": round(self.seconds, 3)}
-        with self.metrics.open("a") as file:
+        with open(self.metrics, "a", opener=regular) as file:
             file.write(json_text(line) + "\n")
         self.reporter.show(line)
 

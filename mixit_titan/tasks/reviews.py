@@ -4,12 +4,16 @@ import csv
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from typing import TextIO
 
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.hashing import text_hash
+from mixit_titan.reading import regular
 from mixit_titan.tasks.examples import TEST_ONE_IN
 
 HUB_SET = "fancyzhx/yelp_polarity"
+_LONGEST = 2**24  # characters of a line
 _PATIENCE = 5.0  # seconds
 
 Reviews = list[tuple[str, str]]
@@ -19,8 +23,8 @@ Reviews = list[tuple[str, str]]
 def read_csv(path: str, label_column: str, text_column: str) -> Reviews:
     """The rows of a CSV file with a header."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = csv.DictReader(file)
+        with open(path, newline="", encoding="utf-8-sig", opener=regular) as file:
+            rows = csv.DictReader(_lines(file))
             columns = rows.fieldnames or []
             for flag, column in (("--label-column", label_column), ("--text-column", text_column)):
                 if column not in columns:
@@ -36,6 +40,13 @@ def read_csv(path: str, label_column: str, text_column: str) -> Reviews:
     if len({label for label, _ in found}) < 2:
         raise ConfigError(f"{path} needs reviews of two labels at least in {label_column!r}")
     return found
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    while line := file.readline(_LONGEST):
+        if len(line) == _LONGEST:
+            raise csv.Error(f"a line is longer than {_LONGEST:,} characters")
+        yield line
 
 
 def split_by_text(reviews: Reviews) -> tuple[Reviews, Reviews]:

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.json_form import check_fields
+from mixit_titan.reading import check_kinds
 from mixit_titan.tasks.loop import read_result
 from mixit_titan.tasks.models import build_model
 from mixit_titan.tasks.options import field_names
@@ -23,14 +26,16 @@ def load_trained_task(folder: Path, *, task: str | None = None) -> tuple[Run, nn
         raise ConfigError(f"{folder} has no result.json: name the folder of a finished task")
     run = _run(result, folder, task)
     weights = folder / "model.safetensors"
+    check_kinds(folder, files=(weights.name,))
     try:
         tensors = load_file(weights)
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{weights} cannot be read ({error}): run the task again") from None
-    model = build_model(run)
     try:
+        _check_sizes(run, tensors)
+        model = build_model(run)
         model.load_state_dict(tensors)
-    except RuntimeError:
+    except (RuntimeError, MemoryError):
         raise ConfigError(f"{weights} does not fit the settings in result.json beside it") from None
     return run, model.requires_grad_(False).eval()
 
@@ -47,15 +52,25 @@ def _run(result: Any, folder: Path, named: str | None) -> Run:
         if task_name(task) != saved:
             raise ConfigError(f"--task is {named!r}, and {folder} is of the task {saved!r}")
         run = Run(task=task, settings=Settings(**values))
+        for part in (task, run.settings):
+            check_fields(vars(part), type(part))
         run.check()
     except ConfigError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{folder / 'result.json'} is not the result of a task that this version of "
-            f"mixit_titan knows ({error!r})"
+            f"mixit_titan knows ({error!r:.200})"
         ) from None
     return run
+
+
+def _check_sizes(run: Run, tensors: dict[str, torch.Tensor]) -> None:
+    """A model that is larger than its weights may be larger than the memory."""
+    largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
+    sizes = (run.settings.width, run.settings.heads, run.task.token_count)
+    if run.settings.layers > len(tensors) or max(sizes) > largest:
+        raise RuntimeError
 
 
 def _task_class(saved: str, folder: Path, named: str | None) -> type[Task]:

@@ -98,7 +98,7 @@ def test_compare_exits_with_1_on_a_regression(
     assert f"only in {after}" not in printed
     next(row for row in found["variants"] if row["variant"] == "mixit")["ratio"] = 0
     after.write_text(json.dumps(found))
-    with pytest.raises(ConfigError, match=r"after\.json is no bench\.json"):
+    with pytest.raises(ConfigError, match=r"after\.json cannot be used \(a ratio is not above 0\)"):
         read_ratios(after)
 
 
@@ -147,8 +147,8 @@ def test_a_file_of_the_first_version_can_be_compared(
         "--limits X9000": "--limits names 'X9000'",
         "--limits A1000": "--limits names 'A1000'",
         "--compare no.json no.json": "there is no file 'no.json' to compare",
-        "--compare BROKEN BROKEN": "is no bench.json",
-        "--compare OTHER OTHER": "is no bench.json",
+        "--compare BROKEN BROKEN": "it is not JSON",
+        "--compare OTHER OTHER": "there is no ",
     }.items(),
 )
 def test_a_mistake_ends_with_one_sentence(

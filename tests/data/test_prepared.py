@@ -132,7 +132,8 @@ def test_a_folder_without_its_tokenizer_is_not_whole(tmp_path: Path, damage: str
         tokenizer.write_text(text.replace('"a"', '"\u0100\u0101"', 1))
     else:
         manifest.write_text(manifest.read_text().replace('"eos_id": 0', '"eos_id": 99'))
-    said = r"out/tokenizer.*delete the folder and prepare it again"
+    where = r"train-00000.tokens.*end-of-text id" if damage == "eos_id" else "out/tokenizer"
+    said = where + ".*delete the folder and prepare it again"
     with pytest.raises(ConfigError, match=said):
         prepare(find_corpus(file), 300, out, workers=1)
     with pytest.raises(ConfigError, match=said):

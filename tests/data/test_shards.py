@@ -2,6 +2,7 @@
 
 import base64
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 
 from mixit_titan.data import shards, verification
+from mixit_titan.data.packing import PACKINGS
 from mixit_titan.data.prepared import prepared_data
 from mixit_titan.data.shards import open_split, read_manifest, write_manifest
 from mixit_titan.data.verification import verify
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, RankFailed
 from tests.shards import EOS, random_documents, write_shards
 
 DOCUMENTS = random_documents(40, 20)
@@ -72,6 +74,16 @@ def rewrite(path: Path, content: bytes) -> None:
     os.utime(path, ns=(before + 10**9, before + 10**9))
 
 
+def with_checksum(table: dict, path: Path, dtype: str, values: dict[int, int]) -> None:
+    """Change numbers of a file, and its checksum in the manifest."""
+    numbers = np.fromfile(path, dtype)
+    for place, value in values.items():
+        numbers[place] = value
+    rewrite(path, numbers.tobytes())
+    (shard,) = (s for s in table["splits"]["train"]["shards"] if s["name"] == path.stem)
+    shard["sha256"][path.suffix[1:]] = hashlib.sha256(numbers.tobytes()).hexdigest()
+
+
 def damage(folder: Path, how: str) -> None:
     tokens, ends = folder / "train-00002.tokens", folder / "train-00002.ends"
     if how == "cut":
@@ -93,6 +105,14 @@ def damage(folder: Path, how: str) -> None:
             "sum": lambda: table["splits"]["train"].update(tokens=1),
             "path": lambda: table["splits"]["train"]["shards"][0].update(name="../x"),
             "tokenizer": lambda: table["tokenizer"].update(fingerprint="0", name="other"),
+            "twice": lambda: table["splits"]["validation"].update(table["splits"]["train"]),
+            "large eos": lambda: table["tokenizer"].update(eos_id=257),
+            "large id": lambda: with_checksum(table, tokens, "<u2", {0: 257}),
+            "no end": lambda: with_checksum(table, tokens, "<u2", {-1: 3}),
+            "order": lambda: with_checksum(table, ends, "<u8", {0: 10**6}),
+            "empty document": lambda: with_checksum(table, ends, "<u8", {0: 0}),
+            "too far": lambda: with_checksum(table, ends, "<u8", {-1: 10**6}),
+            "pipe": lambda: (ends.unlink(), os.mkfifo(ends)),
         }[how]()
         (folder / "manifest.json").write_text(json.dumps(table))
 
@@ -105,10 +125,18 @@ def damage(folder: Path, how: str) -> None:
         "missing": r"train-00002.tokens is missing \(No such file",
         "no manifest": r"has no manifest.json, so no whole token shards: run mixit-titan prepare",
         "format": r"manifest.json is of format 2 and this version reads 1",
-        "no splits": r"manifest.json is damaged \(KeyError\('splits'\)\)",
-        "text": r"damaged \(ValueError\(.eos_id is '256'.\)\)",
-        "sum": r"tokens of train is not the sum over its shards",
-        "path": r"shard name '../x'",
+        "no splits": r"manifest.json cannot be used \(there is no splits\): delete the folder and",
+        "text": r"tokenizer.eos_id is '256', and not a whole number from 0 on",
+        "sum": r"tokens of 'train' is not the sum over its shards",
+        "path": r"a shard is called '../x'",
+        "twice": r"it names a shard twice",
+        "large eos": r"its end-of-text id is not in its vocabulary",
+        "large id": r"train-00002.tokens .*an id that is not among the 257 of its tokenizer",
+        "no end": r"train-00002.tokens .*a document does not end in its end-of-text id",
+        "order": r"train-00002.ends .*its documents are not one after another",
+        "empty document": r"train-00002.ends .*its documents are not one after another",
+        "too far": r"train-00002.ends .*its documents are not one after another",
+        "pipe": r"train-00002.ends has 0 bytes and its manifest says \d+",
         "tokenizer": r"data/tokenizer does not hold 'other', the tokenizer of its tokens",
     }.items(),
 )
@@ -131,6 +159,40 @@ def test_checksums_are_computed_once(folder: Path, monkeypatch: pytest.MonkeyPat
     rewrite(path, path.read_bytes())  # the same content, but who knows
     verify(folder)
     assert read[-1] == path and len(read) == 2 * 9 + 1
+
+
+def test_a_file_whose_time_was_put_back_is_read_again(folder: Path) -> None:
+    verify(folder)
+    path = folder / "train-00001.tokens"
+    before, content = path.stat(), bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    with pytest.raises(ConfigError, match=r"train-00001.tokens is damaged, its checksum"):
+        verify(folder)
+
+
+@pytest.mark.parametrize("packing", ["documents", "stream"])
+def test_a_shard_that_changes_in_the_midst_of_a_run_is_named(folder: Path, packing: str) -> None:
+    rows = PACKINGS[packing](open_split(folder, "train"), 8)
+    every = np.arange(rows.rows)
+    rows.read(every)
+    with (folder / "train-00001.tokens").open("r+b") as file:
+        file.write(b"\xff\xff")
+    with pytest.raises(RankFailed, match=r"an id that is not among the 257 .*prepare it again"):
+        rows.read(every)
+    with (folder / "train-00001.ends").open("r+b") as file:
+        file.write(b"\xff" * 8)
+    with pytest.raises(RankFailed, match=r"not one after another.*prepare it again"):
+        rows.split.bounds(np.arange(rows.split.documents))
+
+
+def test_a_pipe_in_place_of_a_lock_or_a_memory_is_not_waited_for(folder: Path) -> None:
+    for name in (".verified.lock", ".verified.json"):
+        os.mkfifo(folder / name)
+    assert verify(folder) == read_manifest(folder)
 
 
 def failing(*_: object) -> None:

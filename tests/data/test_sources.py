@@ -1,9 +1,11 @@
 """Corpora by name, their splits, and the hub."""
 
+import errno
 import http.server
 import json
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import huggingface_hub.constants as hub
@@ -258,3 +260,54 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.Monkey
     monkeypatch.setattr(hub, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
     with pytest.raises(ConfigError, match=r"cannot be fetched from the hub.*--local"):
         splits(find_corpus("fineweb-edu"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda top: os.mkfifo(top / "b.txt"), r"b.txt is no file: remove it"),
+        (lambda top: (top / "b.txt").symlink_to("x"), r"b.txt links to a file that is not there"),
+        (lambda top: (top / "b.txt").symlink_to(top / "b.txt"), r"b.txt links to a file that is"),
+        (lambda top: (top / "up").symlink_to("/"), r"up links to a folder that .*texts is in"),
+    ],
+)
+def test_what_is_no_file_of_a_corpus_is_named(
+    tmp_path: Path, make: Callable[[Path], object], message: str
+) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("text")
+    make(folder)
+    with pytest.raises(ConfigError, match=message):
+        find_corpus(str(folder))
+
+
+def test_a_link_to_a_folder_inside_is_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "a.txt").write_text("text")
+    (tmp_path / "below" / "again").symlink_to(tmp_path / "below")
+    assert find_corpus(str(tmp_path)).files.names == ("below/a.txt",)
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/proc/self/root/proc", "/sys"])
+def test_the_kernels_files_are_no_corpus(folder: str) -> None:
+    with pytest.raises(ConfigError, match="is the kernel's, and no corpus"):
+        find_corpus(folder)
+
+
+def test_a_folder_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not skipped, which would be another corpus. The tests may run as root, who can read all."""
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def refuse(path: str) -> object:
+        if Path(path).name == "closed":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(ConfigError, match="closed cannot be read: Permission denied"):
+        find_corpus(str(tmp_path))

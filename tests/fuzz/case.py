@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from tests.fuzz.attempt import SECONDS
+
 
 @dataclass(frozen=True)
 class Case:
@@ -11,3 +13,4 @@ class Case:
     words: list[str]
     codes: Collection[int] = (0, 1, 2)
     may_leave: Collection[str] = ()
+    seconds: float = SECONDS

@@ -3,10 +3,21 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.forkserver import Forkserver
+from tests.forkserver import Forkserver, mixit_titan
 from tests.fuzz.attempt import attempt
 
 CONFIGS = Path(__file__).parents[2] / "train_configs"
+SMALL = (
+    *("--model.width", "16", "--model.heads", "2", "--model.layers", "1"),
+    *("--model.hidden", "16", "--training.seq_len", "32", "--model.seq_len", "32"),
+    *("--checkpoint.interval", "2", "--metrics.log_freq", "1", "--data.packing", "stream"),
+)
+"""Of the run."""
+TASK = (
+    *("modular", "--steps", "4", "--eval-every", "2", "--batch", "4", "--width", "16"),
+    *("--layers", "1", "--test", "8"),
+)
+"""Name and options of the task."""
 _SECONDS = 600
 
 
@@ -41,22 +52,41 @@ class Good:
         """The folder of a finished run of the task `modular`."""
         return self.root / "task"
 
+    @property
+    def unfinished(self) -> Path:
+        """The same, killed before its result was written: with its checkpoints."""
+        return self.root / "unfinished"
+
+    @property
+    def words(self) -> Path:
+        """Token shards as `data`, by a tokenizer that has files."""
+        return self.root / "words"
+
 
 def make_good(root: Path, server: Forkserver) -> Good:
     good = Good(root)
     root.mkdir(parents=True, exist_ok=True)
     good.text.write_text("\n\n".join(f"The square of {n} is {n * n}." for n in range(2000)))
-    small = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1"]
-    small += ["--model.hidden", "16", "--training.seq_len", "32", "--model.seq_len", "32"]
-    small += ["--training.steps", "4", "--checkpoint.interval", "2", "--metrics.log_freq", "1"]
-    small += ["--data.path", str(good.data), "--data.packing", "stream"]
-    tiny = ["--batch", "4", "--width", "16", "--layers", "1", "--test", "8"]
+    where = ["--training.steps", "4", "--data.path", str(good.data), "--dump_folder", str(good.run)]
+    prepare = ["prepare", str(good.text), "--workers", "1"]
     commands = [
-        ["prepare", str(good.text), "--tokenizer", "bytes", "--out", str(good.data)],
-        ["train", str(good.config), "--dump_folder", str(good.run), *small],
-        ["task", "modular", "--steps", "4", "--eval-every", "2", *tiny, "--out", str(good.task)],
+        [*prepare, "--tokenizer", "bytes", "--out", str(good.data)],
+        [*prepare, "--train-tokenizer", "300", "--out", str(good.words)],
+        ["train", str(good.config), *where, *SMALL],
+        ["task", *TASK, "--out", str(good.task)],
     ]
     for words in commands:
         outcome = attempt(server, words, root, seconds=_SECONDS)
         assert outcome.code == 0, outcome
+    with server.start(_killed_task, good.unfinished) as process:
+        assert process.wait(_SECONDS) == 0, process.output()
     return good
+
+
+def _killed_task(folder: Path) -> None:
+    from mixit_titan.tasks import loop
+
+    loop.remove_checkpoints = lambda folder: None
+    mixit_titan("task", *TASK, "--out", str(folder))
+    for name in ("result.json", "model.safetensors"):
+        (folder / name).unlink()

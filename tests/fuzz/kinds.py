@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fuzz import configs, options
+from tests.fuzz import configs, files, options
 from tests.fuzz.case import Case
 from tests.fuzz.good import Good
 
@@ -14,6 +14,7 @@ working directory: what the case needs is written there. `Good` has what to dama
 never changed."""
 
 KINDS: dict[str, Kind] = {
+    "file": files.files_case,
     "override": configs.override,
     "estimate": configs.estimate,
     "config file": configs.broken_file,

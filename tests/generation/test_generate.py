@@ -136,7 +136,7 @@ MISTAKES = {
     "32: shorten the prompt, or lower --tokens",
     "--prompt " + 32 * "x": "a prompt of 32 tokens and 1 new ones",
     "--prompt a --prompts b": "--prompt and --prompts are both given",
-    "--prompts absent.txt": "--prompts absent.txt cannot be read",
+    "--prompts absent.txt": "--prompts absent.txt does not exist",
     "--prompt \udcff": "is not UTF-8",
 }
 

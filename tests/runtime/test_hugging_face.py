@@ -2,6 +2,7 @@
 is the judge of both."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -71,6 +72,33 @@ def trained(runs: Runs) -> Runs:
         jobs[name] = ("frozen_qk", [*own, "--validator.enable", "--validator.freq", "1"])
     runs.train(2, jobs)
     return runs
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.safetensors", b"[]", "model.safetensors cannot be used .*header.*: fetch it again"),
+        ("model.safetensors", None, r"model.safetensors cannot be used \(it is a named pipe"),
+        ("config.json", b"[" * 10**5, "has no config.json of a Hugging Face model"),
+        ("config.json", b'{"model_type": 3}', "has no config.json of a Hugging Face model"),
+        ("config.json", None, "has no config.json of a Hugging Face model"),
+    ],
+)
+def test_a_broken_file_of_a_model_is_one_sentence(
+    runs: Runs, tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**COMMON))
+    model.save_pretrained(tmp_path / "hf")
+    (tmp_path / "hf" / name).unlink()
+    if content is None:
+        os.mkfifo(tmp_path / "hf" / name)
+    else:
+        (tmp_path / "hf" / name).write_bytes(content)
+    source = ["--checkpoint.initial_load_path", str(tmp_path / "hf")]
+    options = [*SMALL, "--data.path", str(runs.data), *source, "--checkpoint.initial_load_in_hf"]
+    config = str(shipped_configs()["debug_standard"])
+    with pytest.raises(ConfigError, match=message):
+        load_run(config, options, world_size=1)
 
 
 def loss(folder: Path, data: Path) -> float:

@@ -9,14 +9,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.checkpoint.metadata import Metadata
 
 from mixit_titan.data.loader import RowLoader
 from mixit_titan.data.tokenizers import ByteTokenizer
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.runtime.checkpoint_identity import KEY, read_identity
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.trained import load_trained
 from tests.runtime.conftest import STEPS, Runs
+from tests.runtime.strangers import change_metadata, put, saved
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -65,6 +68,45 @@ def test_a_checkpoint_can_be_chosen(runs: Runs, tmp_path: Path) -> None:
     next((folder / "step-7").glob("*.distcp")).write_bytes(b"short")
     with pytest.raises(ConfigError, match=r"step-7 is not whole: .* has 5 of"):
         load_trained(tmp_path / "run", 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model.width": "wide"}, "width is 'wide'"),
+        ({"model.layers": True}, "layers is True"),
+        ({"model.layers": 5000}, "5000 layers and .* tensors"),
+        ({"model.vocab": 10**6}, "as tok_embeddings.weight, and the model that it describes"),
+        ({"model.mixing.std": []}, r"std is \[\]"),
+        ({"frozen": 3}, "frozen is 3, and not a list"),
+        ({"mixer": []}, "mixer is a list, and not text"),
+        ({"debug.seed": {}}, "debug.seed is an object, and not"),
+        ("[" * 10**5, "there is no whole checkpoint"),
+        ([1], "there is no whole checkpoint"),
+    ],
+)
+def test_what_a_checkpoint_says_of_its_model_is_checked(
+    runs: Runs, tmp_path: Path, change: object, message: str
+) -> None:
+    run = shutil.copytree(runs.folder("mixit"), tmp_path / "run")
+    checkpoint = run / "checkpoint" / f"step-{STEPS}"
+    said = json.dumps(change)
+    if isinstance(change, dict):
+        said = json.dumps(read_identity(checkpoint) | change)
+    elif isinstance(change, str):
+        said = change
+    content = torch.tensor(list(said.encode()), dtype=torch.uint8)
+    put(checkpoint, KEY, saved(content), as_bytes=False)
+    change_metadata(checkpoint, lambda metadata: _resize(metadata, len(content)))
+    with pytest.raises(ConfigError, match=message) as error:
+        load_trained(run)
+    assert "\n" not in str(error.value)
+
+
+def _resize(metadata: Metadata, length: int) -> None:
+    entry = metadata.state_dict_metadata[KEY]
+    entry.size = torch.Size([length])
+    entry.chunks[0].sizes = torch.Size([length])
 
 
 def test_a_folder_without_checkpoints_is_one_sentence(tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def test_what_is_missing_or_broken_is_one_sentence(fit: Fit, tmp_path: Path) -> 
     for name, text, message in (
         ("result.json", None, "has no result.json"),
         ("result.json", b"{", "is not JSON"),
-        ("result.json", b"\xff\xfe", "is not JSON"),
-        ("result.json", b"[1]", "is not the result of a task"),
-        ("result.json", b"{}", "is not the result of a task"),
+        ("result.json", b"\xff\xfe", "is not UTF-8"),
+        ("result.json", b"[1]", "it is a list, and not an object"),
+        ("result.json", b"{}", "there is no "),
         ("result.json", stranger, "colour"),
         ("result.json", wider, "does not fit the settings"),
         ("model.safetensors", None, "cannot be read"),
