@@ -1,6 +1,6 @@
 """What the mixing kernels cost on an H100, read off their machine code: no GPU is needed.
 
-    python benchmarks/sass.py [--json]
+    python benchmarks/sass.py [--json] [--rare]
 
 compiles them for sm_90, bfloat16 and packed documents, and counts for each the instructions of a
 warp for an element of A that a thread draws or loads, in the innermost loop that has a tensor-core
@@ -21,8 +21,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from triton.runtime.jit import JITFunction
 
-from mixit_titan.kernels import gpu, triton_mixing, triton_noise
+from mixit_titan.kernels import triton_mixing, triton_noise
 from mixit_titan.kernels.forms import BLOCK
+from mixit_titan.kernels.tiles import WARPS, Source, tiles
 from mixit_titan.tables import markdown_table
 
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
@@ -50,38 +51,38 @@ class Kernel:
 
 
 def mixing_kernel(
-    source: str,
+    source: Source,
     width: int,
     *,
     transposed: bool,
     causal: bool = True,
     sink: bool = False,
     documents: bool = True,
-    signs: bool = False,
     dtype: str = "bf16",
 ) -> Kernel:
     """The product as `gpu._launch` launches it."""
-    form = source if source == "stored" else "signs" if signs else "normals"
+    stored, signs = source == "stored", source == "signs"
     pointers = {"v": dtype, "out": dtype, "table": "i32", "matrix": dtype}
     pointers |= {"key": "i64", "means": "fp32", "stds": "fp32"}
-    absent = ["matrix"] if source == "drawn" else ["key", "means", "stds"]
+    absent = ["key", "means", "stds"] if stored else ["matrix"]
     absent += [] if documents else ["table"]
     flags = {"CAUSAL": causal, "IDENTITY": True, "SINK": sink, "TRANSPOSED": transposed}
-    flags |= {"SIGNS": signs, "PACKED": source == "stored" and causal}
+    flags |= {"SIGNS": signs, "PACKED": stored and causal}
     itemsize = {"bf16": 2, "fp32": 4}[dtype]
-    tile = gpu.tiles(form, width, itemsize, None)
+    tile = tiles(source, width, itemsize, None)
     constants = tile | flags | dict.fromkeys(absent)
-    made = _compile(triton_mixing.mix, pointers, constants, gpu.WARPS)
+    made = _compile(triton_mixing.mix, pointers, constants, WARPS)
     name = f"{'transposed' if transposed else 'forward'}, width {width}"
     for word, there in (
         ("signs", signs),
         ("sink head", sink),
         ("not causal", not causal),
+        ("whole rows", not documents),
         (dtype, dtype != "bf16"),
     ):
         name += f", {word}" if there else ""
-    elements = BLOCK * tile["K"] / (32 * gpu.WARPS)
-    return _measure(name, source, made, elements, gpu.WARPS)
+    elements = BLOCK * tile["K"] / (32 * WARPS)
+    return _measure(name, "stored" if stored else "drawn", made, elements, WARPS)
 
 
 def row_means_kernel(*, signs: bool = False) -> Kernel:
@@ -170,24 +171,40 @@ def kernels() -> list[Kernel]:
     """All that is budgeted."""
     found = [
         mixing_kernel(source, width, transposed=transposed)
-        for source in ("drawn", "stored")
+        for source in ("normals", "signs", "stored")
         for width in (64, 128)
         for transposed in (False, True)
     ]
     for transposed in (False, True):
-        found.append(mixing_kernel("drawn", 64, transposed=transposed, sink=True))
-        found.append(mixing_kernel("drawn", 64, transposed=transposed, causal=False))
-        found += [
-            mixing_kernel("drawn", width, transposed=transposed, signs=True) for width in (64, 128)
-        ]
+        found.append(mixing_kernel("normals", 64, transposed=transposed, sink=True))
+        found.append(mixing_kernel("normals", 64, transposed=transposed, causal=False))
     return [*found, row_means_kernel(), row_means_kernel(signs=True)]
+
+
+def rare_kernels() -> list[Kernel]:
+    """Float32, and signs in the cases that no pretraining config has."""
+    cases = ({"sink": True}, {"causal": False}, {"documents": False})
+    found = [
+        mixing_kernel("signs", 64, transposed=transposed, **case)
+        for case in cases
+        for transposed in (False, True)
+    ]
+    for source in ("normals", "stored"):
+        found += [
+            mixing_kernel(source, width, transposed=transposed, dtype="fp32")
+            for width in (64, 128, 256)
+            for transposed in (False, True)
+        ]
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    found = [asdict(kernel) for kernel in kernels()]
-    if parser.parse_args().json:
+    parser.add_argument("--rare", action="store_true", help="what is not budgeted: float32 etc.")
+    args = parser.parse_args()
+    found = [asdict(kernel) for kernel in (rare_kernels() if args.rare else kernels())]
+    if args.json:
         print(json.dumps(found))
     else:
         print(markdown_table(list(found[0]), [list(kernel.values()) for kernel in found], left=2))
