@@ -41,7 +41,8 @@ def mixing_seconds(
     """Of one layer and one microbatch, forward and backward. Without `packing` each row is one
     document."""
     forward, backward = (
-        _product(source, heads, width, step, gpu, packing, transposed) for transposed in (False, True)
+        _product(source, heads, width, step, gpu, packing, transposed)
+        for transposed in (False, True)
     )
     return (2 if step.recomputation == "full" else 1) * forward + backward
 
@@ -77,8 +78,10 @@ def visited(
     groups = inside = total = different = 0.0
     for q in range(blocks(length)):
         some = _groups(rows, length, q * BLOCK, group, packing, up=True)
-        filling = some if not transposed else _groups(
-            rows, length, (q + 1) * BLOCK, group, packing, up=False
+        filling = (
+            some
+            if not transposed
+            else _groups(rows, length, (q + 1) * BLOCK, group, packing, up=False)
         )
         groups += some
         inside += q * filling
@@ -96,6 +99,6 @@ def _groups(
         documents = rows if tokens <= length else 0
         return math.ceil(documents / group) if up else documents // group
     documents = rows * packing.documents(length, tokens) if tokens <= length else 0.0
-    # On average the last group misses half of what it may miss.
-    odd = (group - 1) / (2 * group)
-    return min(documents, documents / group + odd) if up else max(0.0, documents / group - odd)
+    # On average the last group misses half of what it may miss, if there is one.
+    odd = (group - 1) / (2 * group) * -math.expm1(-2 * documents)
+    return documents / group + odd if up else max(0.0, documents / group - odd)

@@ -38,9 +38,7 @@ class Packing:
         """How much of the triangle of a row is not masked, in blocks."""
         count = blocks(length)
         # Of a block of queries and a block of keys before it, the two tokens that are nearest.
-        seen = sum(
-            (count - n) * self.together(max(1, (n - 1) * BLOCK + 1)) for n in range(count)
-        )
+        seen = sum((count - n) * self.together(max(1, (n - 1) * BLOCK + 1)) for n in range(count))
         return seen / (count * (count + 1) / 2)
 
     def _deviations(self, tokens: float) -> float:
