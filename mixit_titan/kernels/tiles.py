@@ -44,7 +44,7 @@ class Cost:
 COSTS: dict[tuple[Source, bool], Cost] = {
     ("normals", False): Cost(26.44, 30.38, 1220),
     ("normals", True): Cost(28.88, 32.69, 1284),
-    ("signs", False): Cost(8.56, 13.5, 1282),
+    ("signs", False): Cost(8.56, 13.56, 1280),
     ("signs", True): Cost(11.69, 15.44, 1381),
     ("stored", False): Cost(3.62, 4.31, 1143),
     ("stored", True): Cost(4.09, 5.19, 1181),
