@@ -13,7 +13,7 @@ import torch
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.kernels import gpu
-from mixit_titan.kernels.tiles import tiles
+from mixit_titan.kernels.tiles import COSTS, tiles
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import VARIANTS
@@ -150,3 +150,15 @@ def test_kernels_keep_to_their_budget_on_an_h100(kernels: dict[tuple[str, str], 
         assert least[budget] < cost <= budgets[budget], (source, name)
         assert kernel["spill_bytes"] == 0, (source, name)
         assert kernel["blocks_per_sm"] >= 1, (source, name)
+
+
+def test_the_model_of_speed_knows_what_the_kernels_cost(
+    kernels: dict[tuple[str, str], dict],
+) -> None:
+    for (source, transposed), cost in COSTS.items():
+        name = f"{'transposed' if transposed else 'forward'}, width 64"
+        name += ", signs" if source == "signs" else ""
+        kernel = kernels["stored" if source == "stored" else "drawn", name]
+        assert kernel["instructions_per_element"] == pytest.approx(cost.inside, rel=0.03)
+        assert kernel["edge_instructions_per_element"] == pytest.approx(cost.edge, rel=0.03)
+        assert kernel["instructions_per_group"] == pytest.approx(cost.group, rel=0.03)
