@@ -1,11 +1,11 @@
 """What the mixing kernels cost on an H100, read off their machine code: no GPU is needed.
 
-    python benchmarks/sass.py [--json]
+    python benchmarks/sass.py [--json] [--rare]
 
 compiles them for sm_90, bfloat16 and packed documents, and counts for each the instructions of a
-warp for an element of A that a thread draws or loads, in the innermost loop that has a tensor-core
-instruction. A scheduler issues one instruction a cycle, and an H100 has 132 SMs of 4 schedulers.
-Beside it: registers, spilled bytes of a thread, and how many blocks fit on an SM.
+warp for an element of A that a thread draws or loads, in the innermost loop that multiplies. A
+scheduler issues one instruction a cycle, and an H100 has 132 SMs of 4 schedulers. Beside it:
+registers, spilled bytes of a thread, and how many blocks fit on an SM. --rare: what has no budget.
 """
 
 import argparse
@@ -21,8 +21,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from triton.runtime.jit import JITFunction
 
-from mixit_titan.kernels import gpu, triton_mixing, triton_noise
+from mixit_titan.kernels import triton_mixing, triton_noise
 from mixit_titan.kernels.forms import BLOCK
+from mixit_titan.kernels.tiles import WARPS, Source, tiles
 from mixit_titan.tables import markdown_table
 
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
@@ -50,38 +51,38 @@ class Kernel:
 
 
 def mixing_kernel(
-    source: str,
+    source: Source,
     width: int,
     *,
     transposed: bool,
     causal: bool = True,
     sink: bool = False,
     documents: bool = True,
-    signs: bool = False,
     dtype: str = "bf16",
 ) -> Kernel:
     """The product as `gpu._launch` launches it."""
-    form = source if source == "stored" else "signs" if signs else "normals"
+    stored, signs = source == "stored", source == "signs"
     pointers = {"v": dtype, "out": dtype, "table": "i32", "matrix": dtype}
     pointers |= {"key": "i64", "means": "fp32", "stds": "fp32"}
-    absent = ["matrix"] if source == "drawn" else ["key", "means", "stds"]
+    absent = ["key", "means", "stds"] if stored else ["matrix"]
     absent += [] if documents else ["table"]
     flags = {"CAUSAL": causal, "IDENTITY": True, "SINK": sink, "TRANSPOSED": transposed}
-    flags |= {"SIGNS": signs, "PACKED": source == "stored" and causal}
+    flags |= {"SIGNS": signs, "PACKED": stored and causal}
     itemsize = {"bf16": 2, "fp32": 4}[dtype]
-    tile = gpu.tiles(form, width, itemsize, None)
+    tile = tiles(source, width, itemsize, None)
     constants = tile | flags | dict.fromkeys(absent)
-    made = _compile(triton_mixing.mix, pointers, constants, gpu.WARPS)
+    made = _compile(triton_mixing.mix, pointers, constants, WARPS)
     name = f"{'transposed' if transposed else 'forward'}, width {width}"
     for word, there in (
         ("signs", signs),
         ("sink head", sink),
         ("not causal", not causal),
+        ("whole rows", not documents),
         (dtype, dtype != "bf16"),
     ):
         name += f", {word}" if there else ""
-    elements = BLOCK * tile["K"] / (32 * gpu.WARPS)
-    return _measure(name, source, made, elements, gpu.WARPS)
+    elements = BLOCK * tile["K"] / (32 * WARPS)
+    return _measure(name, "stored" if stored else "drawn", made, elements, WARPS)
 
 
 def row_means_kernel(*, signs: bool = False) -> Kernel:
@@ -145,8 +146,8 @@ def _measure(name: str, source: str, made: object, elements: float, warps: int) 
 
 
 def _loops(code: str) -> tuple[int, int, int]:
-    """Instructions of the two inner loops with a tensor-core instruction, the shorter first, and of
-    the loop around them; where there are none, of the longest loop."""
+    """Instructions of the two inner loops with a product, the shorter first, and of the loop around
+    them; where there are none, of the longest loop."""
     found = [
         (int(match[1], 16), match[2], match[3])
         for match in map(_INSTRUCTION.search, code.splitlines())
@@ -158,7 +159,7 @@ def _loops(code: str) -> tuple[int, int, int]:
         target = re.search(r"0x([0-9a-f]+)", operands) if opcode.startswith("BRA") else None
         if target and int(target[1], 16) < address:
             loops.append([op for _, op, _ in found[place[int(target[1], 16)] : i + 1]])
-    products = [len(ops) for ops in loops if any(op.startswith(("HGMMA", "HMMA")) for op in ops)]
+    products = [len(ops) for ops in loops if _multiplies(ops)]
     if not products:
         longest = max(map(len, loops))
         return longest, longest, 2 * longest
@@ -166,28 +167,47 @@ def _loops(code: str) -> tuple[int, int, int]:
     return inside, edge, max(products)
 
 
+def _multiplies(ops: list[str]) -> bool:
+    """By a tensor core; in float32, which has none, by hundreds of multiplications."""
+    return any(op.startswith(("HGMMA", "HMMA")) for op in ops) or ops.count("FFMA") > 256
+
+
 def kernels() -> list[Kernel]:
     """All that is budgeted."""
     found = [
         mixing_kernel(source, width, transposed=transposed)
-        for source in ("drawn", "stored")
+        for source in ("normals", "signs", "stored")
         for width in (64, 128)
         for transposed in (False, True)
     ]
     for transposed in (False, True):
-        found.append(mixing_kernel("drawn", 64, transposed=transposed, sink=True))
-        found.append(mixing_kernel("drawn", 64, transposed=transposed, causal=False))
-        found += [
-            mixing_kernel("drawn", width, transposed=transposed, signs=True) for width in (64, 128)
-        ]
+        found.append(mixing_kernel("normals", 64, transposed=transposed, sink=True))
+        found.append(mixing_kernel("normals", 64, transposed=transposed, causal=False))
     return [*found, row_means_kernel(), row_means_kernel(signs=True)]
+
+
+def rare_kernels() -> list[Kernel]:
+    """Signs in the cases that no pretraining config has, and float32."""
+    found = [
+        mixing_kernel("signs", 64, transposed=transposed, **case)
+        for case in ({"sink": True}, {"causal": False}, {"documents": False})
+        for transposed in (False, True)
+    ]
+    return found + [
+        mixing_kernel(source, width, transposed=transposed, dtype="fp32")
+        for source in ("normals", "stored")
+        for width in (64, 128)
+        for transposed in (False, True)
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    found = [asdict(kernel) for kernel in kernels()]
-    if parser.parse_args().json:
+    parser.add_argument("--rare", action="store_true", help="what is not budgeted: float32 etc.")
+    args = parser.parse_args()
+    found = [asdict(kernel) for kernel in (rare_kernels() if args.rare else kernels())]
+    if args.json:
         print(json.dumps(found))
     else:
         print(markdown_table(list(found[0]), [list(kernel.values()) for kernel in found], left=2))

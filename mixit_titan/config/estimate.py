@@ -6,15 +6,17 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from torchtitan.distributed import ParallelDims
-from torchtitan.models.common.attention import ScaledDotProductAttention
+from torchtitan.models.common.attention import FlexAttention
 
 from mixit_titan.config.sections import Sections
 from mixit_titan.data.synthetic import MEDIAN, SIGMA
 from mixit_titan.kernels.forms import Form
+from mixit_titan.kernels.tiles import COSTS, Source, source_of
 from mixit_titan.model import speed
 from mixit_titan.model.communication import Received, step_bytes
 from mixit_titan.model.hardware import GPUS_PER_NODE, NETWORK, Gpu, find_gpu
 from mixit_titan.model.memory import Step, StepMemory, step_memory
+from mixit_titan.model.packing import Packing
 from mixit_titan.model.parallelize import Recomputation
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import Variant
@@ -49,6 +51,8 @@ class Estimate:
 
     variant: str
     flavor: str
+    form: Form | None
+    """Of the mixing matrices, if there are any."""
     gpu: Gpu
     ranks: int
     recomputation: str
@@ -118,6 +122,7 @@ class Estimate:
             "modelled": True,
             "variant": self.variant,
             "flavor": self.flavor,
+            "form": self.form,
             "gpu": self.gpu.name,
             "ranks": self.ranks,
             "recomputation": self.recomputation,
@@ -202,12 +207,14 @@ class _Model:
         self.shape = _stage(plan.model.shape, plan.sections, ranks)
         self.step = step_of(plan.sections, ranks)
         inner = plan.model.layers[0].attention.inner_attention
-        self.form: Form | None = inner.form if self.variant.mixer == "mixing" else None
-        plain = isinstance(inner, ScaledDotProductAttention.Config)
-        self.attention = "sdpa" if plain else "flex"
-        self.visible = 1.0
-        if plan.sections.data.packing == "stream":
-            self.visible = speed.visible_share(self.step.length, MEDIAN, SIGMA)
+        self.form: Form | None = None
+        self.source: Source | None = None
+        if self.variant.mixer == "mixing":
+            self.form = inner.form
+            self.source = source_of(inner.form, signs=inner.spec.noise == "sign")
+        self.attention = "flex" if isinstance(inner, FlexAttention.Config) else "flash"
+        streams = plan.sections.data.packing == "stream"
+        self.packing = Packing(MEDIAN, SIGMA) if streams else None
         dims = ParallelDims.from_config(plan.sections.parallelism, ranks)
         self.stages = dims.pp
         self.data_ranks = dims.dp_replicate * dims.dp_shard
@@ -219,6 +226,7 @@ class _Model:
         return Estimate(
             variant=self.variant.name,
             flavor=self.plan.sections.model.flavor,
+            form=self.form,
             gpu=self.gpu,
             ranks=self.ranks,
             recomputation=self.step.recomputation,
@@ -248,9 +256,9 @@ class _Model:
             step,
             received,
             self.gpu,
-            form=self.form,
+            source=self.source,
             attention=self.attention,
-            visible=self.visible,
+            packing=self.packing,
         )
 
     def _alternative(self, recomputation: str) -> Alternative:
@@ -273,23 +281,19 @@ class _Model:
         return max(fitting, default=None)
 
     def _assumptions(self) -> list[str]:
-        gpu, step, seen = self.gpu, self.step, f"{self.visible:.0%}"
+        gpu, step = self.gpu, self.step
         said = [
             f"{gpu.name}: {_gib(gpu.memory)}, of which {_gib(gpu.available)} are for tensors; the "
             "rest is for CUDA, NCCL and fragments",
             f"{'compiled' if step.compiled else 'eager'} blocks and loss, FSDP2 in {step.dtype} "
             "with float32 masters and gradients",
             f"linears at {speed.PRODUCTS:.0%} of the peak of {gpu.flops / 1e12:,.0f} TFLOPS",
-            f"attention and mixing compute {seen} of the triangle of a row"
-            + ("" if seen == "100%" else f": documents have a median of {MEDIAN} tokens"),
+            self._documents(),
+            self._mixer(),
             f"communication behind the computation, at {speed.LINKS:.0%} of {gpu.link / 1e9:.0f} "
             f"GB/s within a node of {GPUS_PER_NODE} and of {NETWORK / 1e9:.0f} GB/s per GPU across",
             "no time for loading, launches, validation and saves",
         ]
-        if self.form:
-            said.append(
-                f"mixing matrices are {self.form}; products at {speed.MIXING:.0%} of the peak"
-            )
         if self.stages > 1:
             said.append("pipeline stages of equal size, without bubbles and what they exchange")
         if step.context > 1:
@@ -299,6 +303,29 @@ class _Model:
         if self.plan.sections.quantize.recipe != "none":
             said.append("float8 is taken for bfloat16")
         return said
+
+    def _documents(self) -> str:
+        if self.packing is None:
+            return "each row is one document"
+        visible = f"{self.packing.visible(self.step.length):.0%} of the triangle of a row"
+        if visible.startswith("100%"):
+            return f"documents are longer than a row: {visible} is within one"
+        return f"documents have a median of {MEDIAN} tokens, and {visible} is within them"
+
+    def _mixer(self) -> str:
+        if self.source is None:
+            rates = speed.ATTENTION[self.attention][self.shape.head_dim > 64]
+            forward, backward = (f"{rate:.0%}" for rate in rates)
+            return (
+                f"attention is {self.attention}, at {forward} of the peak forward and {backward} "
+                "backward"
+            )
+        forward, backward = (COSTS[self.source, transposed] for transposed in (False, True))
+        return (
+            f"mixing matrices are {self.form}: {forward.inside} instructions for an element of a "
+            f"tile forward and {backward.inside} backward, as compiled for an H100, which take "
+            "turns with the tensor cores at their peak"
+        )
 
 
 def _gib(size: int) -> str:

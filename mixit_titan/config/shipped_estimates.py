@@ -22,10 +22,10 @@ def gpu_configs() -> list[str]:
     return sorted(names, key=lambda name: (sizes[name], name))
 
 
-def shipped_estimate(name: str, variant: str, *, ranks: int, gpu: str) -> Estimate:
-    """A config with replicas has as many of them as the ranks allow."""
+def shipped_estimate(name: str, variant: str, *more: str, ranks: int, gpu: str) -> Estimate:
+    """`more`: other overrides. A config with replicas has as many of them as the ranks allow."""
     path = str(shipped_configs()[name])
-    overrides = ["--model.variant", variant]
+    overrides = ["--model.variant", variant, *more]
     split = read_run(path, []).get("parallelism", {})
     if "data_parallel_replicate_degree" in split:
         replicas = max(1, ranks // split["data_parallel_shard_degree"])

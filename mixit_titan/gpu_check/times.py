@@ -11,6 +11,7 @@ from mixit_titan.gpu_check.check import NEEDS_A_GPU, Check, Verdict, failed, pas
 from mixit_titan.gpu_check.process import Case, Ended
 from mixit_titan.gpu_check.scale import Row
 from mixit_titan.gpu_check.session import Session
+from mixit_titan.kernels.tiles import source_of
 from mixit_titan.model.accounting import mixer_flops
 from mixit_titan.model.communication import Received
 from mixit_titan.model.hardware import Gpu
@@ -69,8 +70,8 @@ def modelled(row: Row, mixer: str, gpu: Gpu) -> float:
     """Milliseconds of a layer's mixer, forward and backward, with one document per row."""
     variant = VARIANTS["mixit" if mixer in ("stored", "generated") else "standard"]
     step, alone = Step(rows=row.batch, length=row.length), Received(weights=0, gradients=0)
-    # Mixing looks at the form, attention at its backend.
-    settings = {"form": mixer, "attention": mixer}
+    source = source_of(mixer, signs=False) if variant.mixer == "mixing" else None
+    settings = {"source": source, "attention": "flex" if mixer == "flex" else "flash"}
     return 1e3 * step_seconds(_layer(row), variant, step, alone, gpu, **settings).mixers
 
 

@@ -9,8 +9,7 @@ from collections import defaultdict
 import torch
 
 from mixit_titan.kernels.forms import BLOCK, blocks
-
-ALIGNMENT = 8  # entries of a block begin at a multiple of it
+from mixit_titan.kernels.tiles import LARGEST_GROUP
 
 
 def same_document(positions_BL: torch.Tensor) -> torch.Tensor:
@@ -37,7 +36,7 @@ def ends(positions_BL: torch.Tensor) -> torch.Tensor:
 
 def slots(batch: int, length: int) -> int:
     """Entries that a table has room for: of documents as short as one token."""
-    return batch * length + ALIGNMENT * blocks(length)
+    return batch * length + LARGEST_GROUP * blocks(length)
 
 
 def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
@@ -65,7 +64,7 @@ def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
     before_P = torch.searchsorted(key, -(block_P + 1) * (length + 1))
     total = opens_BL.sum()
     entries_P = torch.cat([before_P[1:], total.unsqueeze(0)]) - before_P
-    room_P = (entries_P + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    room_P = (entries_P + LARGEST_GROUP - 1) // LARGEST_GROUP * LARGEST_GROUP
     shift_P = room_P.cumsum(0) - room_P - before_P
 
     row_BL = torch.arange(batch, device=device).unsqueeze(1).expand(-1, length)

@@ -20,7 +20,7 @@ from mixit_titan.kernels.philox import Word, normals, philox, uniform
 
 Noise = Literal["gaussian", "sign"]
 
-# The four words of one Philox call serve four neighbouring 32-column strips of a row, so that a
+# The four words of one Philox call serve four neighboring 32-column strips of a row, so that a
 # tiled kernel can use all four as whole tiles: column j takes word (j // 32) % 4. Of normals there
 # are 32 calls to such a group of columns; of signs one, and column j takes bit j % 32.
 STRIP = 32
@@ -67,7 +67,7 @@ def draw_words(
 def draw_noise(
     noise: Noise, seed: int, layer: int, head: Word, rows: torch.Tensor, length: int
 ) -> torch.Tensor:
-    """W[rows, :length] in float32: neither centred nor causal."""
+    """W[rows, :length] in float32: neither centered nor causal."""
     words = draw_words(noise, seed, layer, head, rows, length)
     strips = normals(words) if noise == "gaussian" else tuple(map(_signs, words))
     return torch.stack(strips, dim=-2).flatten(-3)[..., :length]
@@ -164,15 +164,6 @@ def draw_rows(
     if spec.identity and not less_identity:
         a_NRL += torch.arange(columns, device=rows.device) == rows.unsqueeze(-1)
     return a_NRL
-
-
-def centre(noise_LL: torch.Tensor, *, identity: bool) -> torch.Tensor:
-    """tril(I + W - mean(W)), the mean of row i over its i + 1 visible entries."""
-    rows = torch.arange(noise_LL.shape[-1], device=noise_LL.device)
-    a_LL = (noise_LL - _means(noise_LL, rows, causal=True).unsqueeze(-1)).tril()
-    if identity:
-        a_LL.diagonal().add_(1.0)
-    return a_LL
 
 
 def _means(noise_NRL: torch.Tensor, rows: torch.Tensor, causal: bool) -> torch.Tensor:

@@ -97,6 +97,39 @@ def _multiply(a, values, acc):
 
 
 @triton.jit
+def _add_tile(
+    acc,
+    source,
+    values,
+    start,
+    step,
+    size_C,
+    width_C,
+    K: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    EDGE: tl.constexpr,
+    KIND: tl.constexpr,
+):
+    """acc + a tile of A times the values of `step`. `values`: v, its stride, and where those of
+    step 0 are in it. EDGE: as of `_tile`; inside, all documents have them."""
+    _, SIGNS, _, TRANSPOSED = KIND
+    AHEAD: tl.constexpr = source[0] is None and not SIGNS and not TRANSPOSED
+    k = position(step, AHEAD)
+    a = _tile(source, start, k, K, EDGE, KIND)
+    v, v_l, others_KC = values
+    at = v + k.to(tl.int64) * v_l + others_KC
+    if EDGE is not None:
+        there = (k + order(K, AHEAD))[:, None] < size_C[None, :]
+        b = tl.load(at, mask=there & (width_C < WIDTH)[None, :], other=0.0)
+    elif WIDTH == PADDED:
+        b = tl.load(at)
+    else:
+        b = tl.load(at, mask=(width_C < WIDTH)[None, :], other=0.0)
+    return _multiply(a, b, acc)
+
+
+@triton.jit
 def mix(
     v,
     out,
@@ -158,7 +191,7 @@ def mix(
         start = block * R
         if start < longest:
             v_C = row_C.to(tl.int64) * v_b + first_C.to(tl.int64) * v_l + n * v_n + width_C
-            others_KC = order(K, AHEAD)[:, None] * v_l + v_C[None, :]
+            values = (v, v_l, order(K, AHEAD)[:, None] * v_l + v_C[None, :])
             low, high, first0, last0, first1, last1 = walk(
                 block, shortest, longest, head, STEP, CAUSAL, SINK, TRANSPOSED
             )
@@ -172,24 +205,16 @@ def mix(
                 ours = (owned_R[:, None] < size_C[None, :]) & (width_C < WIDTH)[None, :]
                 acc += tl.load(v + owned_RC, mask=ours, other=0.0).to(acc.dtype)
             for step in tl.range(low, high, K, num_stages=STAGES):
-                k = position(step, AHEAD)
-                a = _tile(source, start, k, K, None, KIND)
-                at = v + k.to(tl.int64) * v_l + others_KC
-                if WIDTH == PADDED:
-                    values = tl.load(at)
-                else:
-                    values = tl.load(at, mask=(width_C < WIDTH)[None, :], other=0.0)
-                acc = _multiply(a, values, acc)
+                acc = _add_tile(
+                    acc, source, values, start, step, size_C, width_C, K, WIDTH, PADDED, None, KIND
+                )
             edges0 = tl.cdiv(tl.maximum(last0 - first0, 0), STEP) * (STEP // K)
             edges1 = tl.cdiv(tl.maximum(last1 - first1, 0), STEP) * (STEP // K)
             for edge in tl.range(0, edges0 + edges1, num_stages=1, disable_licm=True):
                 step = tl.where(edge < edges0, first0 + edge * K, first1 + (edge - edges0) * K)
-                k = position(step, AHEAD)
-                a = _tile(source, start, k, K, EDGE, KIND)
-                there = (k + order(K, AHEAD))[:, None] < size_C[None, :]
-                at = v + k.to(tl.int64) * v_l + others_KC
-                values = tl.load(at, mask=there & (width_C < WIDTH)[None, :], other=0.0)
-                acc = _multiply(a, values, acc)
+                acc = _add_tile(
+                    acc, source, values, start, step, size_C, width_C, K, WIDTH, PADDED, EDGE, KIND
+                )
             # Looked up again rather than kept: see above.
             block, row_C, first_C, size_C = group_of_documents(
                 table, group, batch, length, PADDED, GROUP

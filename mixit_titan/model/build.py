@@ -20,8 +20,8 @@ from torchtitan.tools import utils
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
 from mixit_titan.kernels.forms import Form
-from mixit_titan.kernels.gpu import check_width
 from mixit_titan.kernels.mixing import MatrixSpec
+from mixit_titan.kernels.tiles import check_width
 from mixit_titan.model.attention import DocumentAttention, HalvesRoPE
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.hugging_face import HuggingFaceAdapter

@@ -25,6 +25,12 @@ class Gpu:
     """Instructions per second of all threads: multiprocessors x 128 x clock."""
 
     @property
+    def cache(self) -> float:
+        """Bytes per second from its L2 cache into all multiprocessors, 24 a cycle into each: on an
+        H100 5.6 TB/s. No data sheet has it."""
+        return 24 / 128 * self.lanes
+
+    @property
     def available(self) -> int:
         return available(self.memory)
 

@@ -34,11 +34,11 @@ class Recipe:
     """Of W: `gaussian`, or `sign`, which is +std or -std by one random bit each, and so cheaper to
     draw on a GPU."""
     identity: bool = True
-    """Add the identity to the centred noise."""
+    """Add the identity to the centered noise."""
     sink_head: bool = False
     """Head 0 of each layer is half itself, half position 0."""
     causal: bool = True
-    """A token sees those before it. Else all of them, and rows are centred over the whole row: for
+    """A token sees those before it. Else all of them, and rows are centered over the whole row: for
     classification."""
     residual: float | Literal["plain"] = "plain"
     """`plain`: x + f(x). A number lambda: lambda x + sqrt(1 - lambda^2) f(x)."""

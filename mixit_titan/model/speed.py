@@ -3,34 +3,23 @@
 step = microbatches x max(products + mixers + tensor parallelism, FSDP2 and HSDP) + optimizer
 """
 
-import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
-from mixit_titan.kernels.forms import Form
+from mixit_titan.kernels.tiles import Source
 from mixit_titan.model.accounting import count, mixer_flops, weights
 from mixit_titan.model.communication import Received
 from mixit_titan.model.hardware import GPUS_PER_NODE, NETWORK, Gpu
 from mixit_titan.model.memory import Step
+from mixit_titan.model.mixing_speed import BANDWIDTH, mixing_seconds
+from mixit_titan.model.packing import Packing
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.storage import DTYPE_BYTES
 from mixit_titan.model.variants import Variant
 
 # Shares of a GPU's peak. Those of attention are for head widths up to 64 and above, forward and
 # backward; its backward pass computes the scores again, 2.5 times its forward FLOPs.
 PRODUCTS = 0.45
-ATTENTION = {"flex": ((0.33, 0.26), (0.39, 0.33)), "sdpa": ((0.40, 0.32), (0.61, 0.51))}
+ATTENTION = {"flex": ((0.33, 0.26), (0.39, 0.33)), "flash": ((0.40, 0.32), (0.61, 0.51))}
 ATTENTION_BACKWARD = 2.5
-MIXING = 0.5
-INSTRUCTIONS_PER_DRAW = 28.9
-"""Of the generated form's transposed kernel with Gaussian noise, the slower one, by its machine
-code (benchmarks/sass.py). Signs take less, which is not modelled."""
-COLUMNS = 256
-"""That a drawn tile is multiplied with (kernels/gpu.py)."""
-BLOCK = 128
-"""Tokens of a side of the blocks that attention and mixing skip where nothing is visible."""
-BANDWIDTH = 0.8
-"""Share of the memory's bandwidth that kernels reach which do nothing else."""
 LINKS = 0.7
 """Share of the links' speed that collectives reach."""
 _OPTIMIZER_BYTES = 40
@@ -64,19 +53,22 @@ def step_seconds(
     received: Received,
     gpu: Gpu,
     *,
-    form: Form | None,
+    source: Source | None,
     attention: str,
-    visible: float = 1.0,
+    packing: Packing | None = None,
 ) -> Seconds:
-    """`form` is that of the mixing matrices, `attention` the backend of attention, `visible` how
-    much of a row's triangle is not masked."""
+    """`source` is where the tiles of mixing matrices come from, `attention` a key of ATTENTION.
+    Without `packing` each row is one document."""
     counts = count(shape, variant, seq_len=step.length)
     forward, backward = mixer_flops(shape, variant, step.length)
     linear = counts.flops_per_token - forward - backward + _recomputed(shape, variant, step)
     tokens = step.microbatches * step.tokens
-    if variant.mixer == "mixing":
-        mixers = step.microbatches * _mixing(shape, step, gpu, form, visible)
+    if source is not None:
+        heads = shape.heads / step.tensor
+        layer = mixing_seconds(source, heads, shape.head_dim, step, gpu, packing)
+        mixers = step.microbatches * shape.layers * layer
     else:
+        visible = packing.visible(step.length) if packing else 1.0
         rates = ATTENTION[attention][shape.head_dim > 64]
         passes = 2 if step.recomputation == "full" else 1
         work = passes / rates[0] + ATTENTION_BACKWARD / rates[1]
@@ -93,24 +85,6 @@ def step_seconds(
     )
 
 
-def visible_share(length: int, median: float, sigma: float) -> float:
-    """How much of the triangle of a row is left, in blocks, where it is a stretch of a stream of
-    documents whose lengths are lognormal.
-
-    Two tokens that are d apart are in one document with probability E max(X - d, 0) / E X.
-    """
-    normal, mean = NormalDist(), median * math.exp(sigma**2 / 2)
-
-    def together(apart: int) -> float:
-        far = math.log(median / apart) / sigma
-        return normal.cdf(far + sigma) - apart / mean * normal.cdf(far)
-
-    blocks = -(-length // BLOCK)
-    # Of a block of queries and a block of keys before it, the two tokens that are nearest.
-    seen = sum((blocks - n) * together(max(1, (n - 1) * BLOCK + 1)) for n in range(blocks))
-    return seen / (blocks * (blocks + 1) / 2)
-
-
 def _recomputed(shape: Shape, variant: Variant, step: Step) -> int:
     """Forward FLOPs per token that recomputation adds outside of the mixers."""
     again: tuple[str, ...] = ()
@@ -121,24 +95,6 @@ def _recomputed(shape: Shape, variant: Variant, step: Step) -> int:
         again = (".wk.", ".wo.", ".w3.")
     names = [w for w in weights(shape, variant) if w.multiplied and w.name.startswith("layers.")]
     return sum(2 * w.elements for w in names if any(part in w.name for part in again))
-
-
-def _mixing(shape: Shape, step: Step, gpu: Gpu, form: Form | None, visible: float) -> float:
-    """Of all layers, forward and backward, of one microbatch: as long as the slowest of the
-    products, the memory (values, and matrices that are kept) and drawing takes."""
-    heads = shape.heads / step.tensor
-    triangle = heads * step.length**2 / 2
-    columns = visible * step.rows * shape.head_dim
-    products = 2 * triangle * columns / (MIXING * gpu.flops)
-    moved = 2 * step.rows * step.length * heads * shape.head_dim
-    drawn = 0.0
-    if form == "generated":
-        drawn = triangle * math.ceil(columns / COLUMNS) * INSTRUCTIONS_PER_DRAW / gpu.lanes
-    else:
-        moved += triangle
-    memory = DTYPE_BYTES[step.dtype] * moved / (BANDWIDTH * gpu.bandwidth)
-    passes = 3 if step.recomputation == "full" else 2
-    return shape.layers * passes * max(products, memory, drawn)
 
 
 def _link_seconds(received: int, ranks: int, stride: int, gpu: Gpu) -> float:

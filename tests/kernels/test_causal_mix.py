@@ -137,6 +137,34 @@ def test_documents_are_mixed_apart(form: str, causal: bool) -> None:
     assert relative(out, by_loops(spec, v, PACKED.numpy())) < 1e-5
 
 
+@pytest.mark.parametrize("form", ["reference", *FORMS])
+def test_documents_of_every_length_in_batches_of_any_size(form: str) -> None:
+    """From one token to the complete row, and rows of padding at the end; widths that fill no
+    tile. Forward and backward."""
+    spec = matrix_spec(140, recipe="official")
+    kept, a = state(form, spec), mixing_matrix(spec, 2, range(3)).double()
+    lengths = [(n, 40 - n) if n < 40 else (40,) for n in range(1, 41)]
+    generator = torch.Generator().manual_seed(0)
+    for rows, width in (
+        ([(1,)], 1),
+        ([(140,), (1,) * 140], 3),
+        (lengths + [(1,) * 40] * 24, 17),  # 64 rows
+    ):
+        v, grad = torch.randn(2, len(rows), sum(rows[0]), 3, width, generator=generator)
+        positions = torch.tensor([[i for n in row for i in range(n)] for row in rows])
+        out = causal_mix(v.requires_grad_(), form, spec, kept, document_table(positions))
+        (back,) = torch.autograd.grad(out, v, grad)
+        for b, row in enumerate(rows):
+            for end, n in zip(np.cumsum(row), row, strict=True):
+                at = (b, slice(end - n, end))
+                corner = a[:, :n, :n]
+                there = torch.einsum("nij,jnh->inh", corner, v[at].double())
+                again = torch.einsum("nij,inh->jnh", corner, grad[at].double())
+                assert (out[at] - there).abs().max() < 1e-5 and (
+                    back[at] - again
+                ).abs().max() < 1e-5
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("form", ["reference", *FORMS])
 def test_gradients_are_those_of_the_sums(form: str, packed: bool) -> None:

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from mixit_titan.kernels.documents import (
-    ALIGNMENT,
     BLOCK,
     document_spans,
     document_table,
@@ -12,6 +11,7 @@ from mixit_titan.kernels.documents import (
     same_document,
     starts,
 )
+from mixit_titan.kernels.tiles import LARGEST_GROUP
 
 
 def packed(*rows: tuple[int, ...]) -> torch.Tensor:
@@ -55,13 +55,13 @@ def by_loops(rows: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
 def test_the_table_has_every_block_of_every_document_once(rows: tuple) -> None:
     table = document_table(packed(*rows))
     used, *rest = table[0].tolist()
-    assert rest == [0, 0, 0] and used % ALIGNMENT == 0
+    assert rest == [0, 0, 0] and used % LARGEST_GROUP == 0
     assert not table[1 + used :].any()
     entries = [tuple(entry) for entry in table[1 : 1 + used].tolist()]
     assert [entry for entry in entries if entry[3]] == by_loops(rows)
     assert all(entry == (0, 0, 0, 0) for entry in entries if not entry[3])
-    for first in range(0, used, ALIGNMENT):  # what a program takes is of one block
-        group = [entry for entry in entries[first : first + ALIGNMENT] if entry[3]]
+    for first in range(0, used, LARGEST_GROUP):  # what a program takes is of one block
+        group = [entry for entry in entries[first : first + LARGEST_GROUP] if entry[3]]
         assert len({entry[0] for entry in group}) == 1 and entries[first][3]
 
 

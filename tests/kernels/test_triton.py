@@ -13,6 +13,7 @@ import torch
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.kernels import gpu
+from mixit_titan.kernels.tiles import COSTS, tiles
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import VARIANTS
@@ -86,7 +87,7 @@ def test_a_gpu_with_too_little_shared_memory_is_one_sentence(
 
 def test_heads_that_are_too_wide_are_one_sentence() -> None:
     with pytest.raises(ConfigError, match=r"width 257 are too wide .* 256: raise model\.heads"):
-        gpu.tiles("stored", 257, 2, None)
+        tiles("stored", 257, 2, None)
     shape = Shape(width=600, layers=1, heads=2, hidden=8, vocab=8, seq_len=8)
     with pytest.raises(ConfigError, match="heads of width 300 are too wide"):
         llama_config(shape, VARIANTS["mixit"], on_gpu=True)
@@ -135,7 +136,7 @@ def kernels() -> dict[tuple[str, str], dict]:
 
 def test_kernels_keep_to_their_budget_on_an_h100(kernels: dict[tuple[str, str], dict]) -> None:
     """With packed documents. One block an SM is enough: its accumulators are those of two, and two
-    would draw each tile twice (kernels/gpu.py)."""
+    would draw each tile twice (kernels/tiles.py)."""
     budgets = {"drawn": 32, "signs": 20, "stored": 5}
     # Normals: at least the 10 of Philox, or the loop that was counted is not the one that draws.
     least = {"drawn": 15, "signs": 0.5, "stored": 1}
@@ -149,3 +150,15 @@ def test_kernels_keep_to_their_budget_on_an_h100(kernels: dict[tuple[str, str], 
         assert least[budget] < cost <= budgets[budget], (source, name)
         assert kernel["spill_bytes"] == 0, (source, name)
         assert kernel["blocks_per_sm"] >= 1, (source, name)
+
+
+def test_the_model_of_speed_knows_what_the_kernels_cost(
+    kernels: dict[tuple[str, str], dict],
+) -> None:
+    for (source, transposed), cost in COSTS.items():
+        name = f"{'transposed' if transposed else 'forward'}, width 64"
+        name += ", signs" if source == "signs" else ""
+        kernel = kernels["stored" if source == "stored" else "drawn", name]
+        assert kernel["instructions_per_element"] == pytest.approx(cost.inside, rel=0.03)
+        assert kernel["edge_instructions_per_element"] == pytest.approx(cost.edge, rel=0.03)
+        assert kernel["instructions_per_group"] == pytest.approx(cost.group, rel=0.03)

@@ -3,16 +3,18 @@
 Reads every *.npz in the folder named by MIXIT_TITAN_GOLDEN (default: ../shared/golden).
 """
 
+import dataclasses
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from mixit_titan.kernels.mixing import MatrixSpec, centre, mixing_matrix
+from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
 from mixit_titan.kernels.stored import keep
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
@@ -131,20 +133,34 @@ def test_outputs_loss_and_gradients(golden: dict) -> None:
 
 
 @pytest.mark.parametrize("golden", MIXING_FILES, ids=lambda path: path.stem, indirect=True)
-def test_matrix_from_their_noise(golden: dict) -> None:
+def test_matrix_from_their_noise(golden: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their noise, deviation included, in place of what is drawn."""
     config = json.loads(str(golden["config_json"]))
-    for layer in range(config["n_layers"]):
+    identity = config["depth_alpha"] == 0
+    spec = dataclasses.replace(matrix_spec(config), identity=identity, sink_head=False)
+    heads = range(1, config["n_heads"])  # head 0 is the sink
+
+    def their_noise(*drawn: Any) -> torch.Tensor:
+        _, _, layer, _, rows, length = drawn
         noise = torch.from_numpy(golden[f"mixing_noise/{layer}"])
-        theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
-        for head in range(1, config["n_heads"]):  # head 0 is the sink
-            ours = centre(noise[head], identity=config["depth_alpha"] == 0)
-            torch.testing.assert_close(ours, theirs[head], atol=1e-6, rtol=0)
+        return noise[heads.start :, rows, :length]
+
+    monkeypatch.setattr("mixit_titan.kernels.mixing.draw_noise", their_noise)
+    for layer in range(config["n_layers"]):
+        theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])[heads.start :]
+        ours = mixing_matrix(spec, layer, heads)
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("golden", MIXING_FILES, ids=lambda path: path.stem, indirect=True)
 def test_sink_head(golden: dict) -> None:
-    config = json.loads(str(golden["config_json"]))
-    spec = MatrixSpec(
+    spec = matrix_spec(json.loads(str(golden["config_json"])))
+    theirs = torch.from_numpy(golden["attn_weights/0"])[0]
+    assert torch.equal(mixing_matrix(spec, 0, [0])[0], theirs)
+
+
+def matrix_spec(config: dict) -> MatrixSpec:
+    return MatrixSpec(
         seed=0,
         length=config["seq_len"],
         std_low=1,
@@ -153,5 +169,3 @@ def test_sink_head(golden: dict) -> None:
         sink_head=True,
         causal=True,
     )
-    theirs = torch.from_numpy(golden["attn_weights/0"])[0]
-    assert torch.equal(mixing_matrix(spec, 0, [0])[0], theirs)

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 from torchtitan.tools import utils
 
@@ -6,19 +5,25 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.model.communication import step_bytes
 from mixit_titan.model.hardware import GPUS, find_gpu
 from mixit_titan.model.memory import Step
+from mixit_titan.model.packing import Packing
 from mixit_titan.model.shapes import FLAVORS, Shape
-from mixit_titan.model.speed import Seconds, step_seconds, visible_share
+from mixit_titan.model.speed import Seconds, step_seconds
 from mixit_titan.model.variants import VARIANTS
 
 H100 = GPUS["H100"]
 
 
 def seconds(
-    flavor: str, variant: str, step: Step, form: str | None = None, **more: float
+    flavor: str,
+    variant: str,
+    step: Step,
+    source: str | None = None,
+    packing: Packing | None = None,
 ) -> Seconds:
     shape, kind = FLAVORS[flavor], VARIANTS[variant]
     received = step_bytes(shape, kind, step)
-    return step_seconds(shape, kind, step, received, H100, form=form, attention="flex", **more)
+    settings = {"source": source, "attention": "flex", "packing": packing}
+    return step_seconds(shape, kind, step, received, H100, **settings)
 
 
 def test_peaks_are_those_that_the_trainer_takes_for_mfu() -> None:
@@ -32,22 +37,6 @@ def test_an_unknown_gpu_is_one_sentence() -> None:
         find_gpu("H101")
 
 
-def test_what_is_visible_in_rows_of_documents() -> None:
-    """Blocks of 128 in rows of a long stream of documents, counted."""
-    rng = np.random.default_rng(0)
-    lengths = np.maximum(2, rng.lognormal(np.log(600), 1.0, 4000).astype(int))
-    document = np.repeat(np.arange(len(lengths)), lengths)
-    for length in (256, 1024, 2048, 8192):
-        rows = document[: len(document) // length * length].reshape(-1, length)
-        first, last = rows[:, ::128], rows[:, 127::128]
-        seen = total = 0
-        for query in range(first.shape[1]):
-            for key in range(query + 1):
-                seen += (last[:, key] >= first[:, query]).sum()
-                total += len(rows)
-        assert visible_share(length, 600, 1.0) == pytest.approx(seen / total, rel=0.05)
-
-
 def test_products_of_160m_by_hand() -> None:
     n, f, vocab, tokens = 768, 2048, 128256, 32 * 2048
     layer, head = 4 * n * n + 3 * n * f, n * vocab
@@ -57,8 +46,10 @@ def test_products_of_160m_by_hand() -> None:
     # A layer's triangle: 2 m n forward, and 2.5 times as much backward.
     triangle = tokens * 12 * 2 * 2048 * n
     assert found.mixers == pytest.approx(triangle * (1 / 0.33 + 2.5 / 0.26) / 989e12)
-    half = seconds("160m", "standard", step, visible=0.5)
-    assert half.mixers == pytest.approx(found.mixers / 2) and half.products == found.products
+    packing = Packing(600, 1.0)
+    packed = seconds("160m", "standard", step, packing=packing)
+    assert packed.mixers == pytest.approx(found.mixers * packing.visible(2048))
+    assert packed.products == found.products
     frozen = seconds("160m", "frozen_mlp", step)
     saved = tokens * 2 * 12 * 3 * n * f / (0.45 * 989e12)
     assert found.products - frozen.products == pytest.approx(saved)
@@ -78,15 +69,6 @@ def test_recomputation_adds_forward_products() -> None:
     )
     assert eager.products - plain.products == pytest.approx(again * (4 * n * n + 3 * n * f))
     assert selective.mixers == plain.mixers < full.mixers
-
-
-def test_drawing_takes_longer_than_loading() -> None:
-    step = Step(rows=1, length=8192)
-    stored, generated = (seconds("8b", "mixit", step, form) for form in ("stored", "generated"))
-    # 32 heads of 8192^2 / 2 elements, for 128 columns: too few to hide drawing behind.
-    drawn = 32 * 8192**2 / 2 * 28.9 / (132 * 128 * 1.755e9)
-    assert generated.mixers == pytest.approx(32 * 2 * drawn)
-    assert stored.mixers < generated.mixers
 
 
 def test_links_within_a_node_and_across() -> None:
