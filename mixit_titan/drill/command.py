@@ -1,6 +1,6 @@
 """`mixit-titan drill CONFIG.toml`: rehearses what can go wrong with a run, where it is to run."""
 
-import json
+import contextlib
 import os
 import shlex
 import shutil
@@ -21,11 +21,12 @@ from mixit_titan.drill.local_run import LocalRun
 from mixit_titan.drill.run import Run, Setup
 from mixit_titan.drill.setup import write_setup
 from mixit_titan.drill.slurm_run import SlurmRun
-from mixit_titan.drill.trial import Trial, try_fault
+from mixit_titan.drill.trial import TRIAL, Trial, try_fault
 from mixit_titan.errors import ConfigError, RunFailed, unknown
 from mixit_titan.files import write_json
 from mixit_titan.jobs import process
 from mixit_titan.jobs.lock import locked
+from mixit_titan.reading import json_if_good, read_json
 from mixit_titan.runtime.launch import local_ranks
 from mixit_titan.slurm.arguments import SubmitArguments, check_numbers
 from mixit_titan.slurm.cluster import check_sbatch
@@ -110,7 +111,9 @@ def _on_slurm(args: DrillArguments, others: list[str]) -> Drill:
 
 def _check_same(out: Path, described: dict[str, Any]) -> None:
     file = out / "settings.json"
-    if file.exists() and json.loads(file.read_text()) != described:
+    with contextlib.suppress(FileNotFoundError):
+        if read_json(file, dict) == described:
+            return
         raise ConfigError(f"{out} has a drill with other settings: choose another --out")
     write_json(file, described)
 
@@ -147,10 +150,8 @@ def _rehearse(drill: Drill, name: str, out: Path, console: Console) -> None:
 
 
 def _read(home: Path) -> Trial | None:
-    try:
-        return Trial(**json.loads((home / "trial.json").read_text()))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
+    found = json_if_good(home / "trial.json", TRIAL)
+    return None if found is None else Trial(**{key: found[key] for key in TRIAL})
 
 
 def _say_what_next(args: DrillArguments, others: list[str], trials: list[Trial]) -> None:

@@ -13,10 +13,17 @@ from mixit_titan.drill.faults import Fault
 from mixit_titan.drill.run import DrillFailed, Run, TooQuick
 from mixit_titan.drill.small_disk import small_disk
 from mixit_titan.drill.toy import INTERVAL
+from mixit_titan.json_form import Form
 
 _ATTEMPTS = 3
 
 Outcome = Literal["passed", "failed", "skipped"]
+TRIAL: Form = {
+    **dict.fromkeys(("fault", "outcome", "why"), str),
+    **dict.fromkeys(("seconds", "losses", "weights"), (float, None)),
+    "steps_lost": (int, None),
+}
+"""A Trial in JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ and so is the training that has to be done once more.
 """
 
 import contextlib
-import json
 import math
 import os
 import time
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from mixit_titan.files import json_text
+from mixit_titan.json_form import Form, WrongForm, parse_json
+from mixit_titan.reading import WrongFile, read_bytes, regular
 from mixit_titan.runtime.heartbeat import Section
 
 FILE = "times.jsonl"
@@ -35,6 +36,10 @@ _PART: dict[Section, str] = {
     "end": "save",
 }
 PARTS = ("start", "compile", "train", "validate", "save")
+_LINE: Form = {
+    **dict.fromkeys(("began", "until", *PARTS), float),
+    **{"first": (int, None), "step": int, "ended": bool},
+}
 
 _ledger: "Ledger | None" = None
 
@@ -68,25 +73,12 @@ def end_ledger() -> None:
 def read_times(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's times.jsonl that are complete; none of one without, or of something
     else."""
-    file = folder / FILE
-    if not file.is_file():
-        return []
-    found = []
-    for text in file.read_bytes().splitlines():
-        with contextlib.suppress(ValueError, RecursionError, OverflowError):
-            line = json.loads(text)
-            if isinstance(line, dict) and _is_complete(line):
-                found.append(line)
+    found: list[dict[str, Any]] = []
+    with contextlib.suppress(FileNotFoundError, WrongFile):
+        for text in read_bytes(folder / FILE).splitlines():
+            with contextlib.suppress(WrongForm):
+                found.append(parse_json(text, _LINE))
     return found
-
-
-def _is_complete(line: dict[str, Any]) -> bool:
-    numbers = [line.get(key) for key in ("began", "until", "step", *PARTS)]
-    first = line.get("first", "")
-    numbers += [] if first is None else [first]
-    return isinstance(line.get("ended"), bool) and all(
-        isinstance(number, int | float) and math.isfinite(number) for number in numbers
-    )
 
 
 class Ledger:
@@ -103,8 +95,8 @@ class Ledger:
 
     def open(self, folder: Path) -> None:
         """By who alone writes to the folder."""
-        with contextlib.suppress(OSError):
-            self._file = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT, 0o644)
+        with contextlib.suppress(OSError, WrongFile):
+            self._file = regular(str(folder / FILE), os.O_WRONLY | os.O_CREAT)
             self._place = -(-os.fstat(self._file).st_size // _BYTES) * _BYTES
         self._write()
 
