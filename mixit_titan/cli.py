@@ -100,9 +100,7 @@ def drill(arguments: list[str]) -> None:
     from mixit_titan.config.toml import read_run
     from mixit_titan.drill.arguments import DrillArguments
 
-    args, others = tyro.cli(
-        DrillArguments, prog="mixit-titan drill", args=arguments, return_unknown_args=True
-    )
+    args, others = read_known_options(DrillArguments, arguments, prog="mixit-titan drill")
     if read_run(args.config, others).get("device") == "cpu":
         hide_gpus()  # before torch is imported
 

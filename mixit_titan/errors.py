@@ -72,7 +72,8 @@ def one_sentence() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()  # here, where a reader that has left can be handled
+            if sys.stdout is not None:  # as with `>&-`
+                sys.stdout.flush()  # here, where a reader that has left can be handled
     except (ConfigError, RunFailed) as error:
         if os.environ.get("RANK", "0") == "0" or isinstance(error, RankFailed):
             _say(str(error))
@@ -109,10 +110,12 @@ def one_sentence() -> Iterator[None]:
 
 
 def _say(sentence: str) -> None:
-    """One line, whatever names the user or a library put into it."""
-    line = " ".join(sentence.split())
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
-    print(f"mixit-titan: {shown}", file=sys.stderr)
+    """Printable, whatever names the user or a library put into it. A command to type has a line of
+    its own."""
+    said, *commands = sentence.split("\n  ")
+    lines = [re.sub(r"\s*\n\s*", " ", said), *commands]
+    shown = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines]
+    print("mixit-titan: " + "\n  ".join(shown), file=sys.stderr)
 
 
 def memory_is_full(error: BaseException) -> bool:

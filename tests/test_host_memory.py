@@ -16,11 +16,15 @@ from mixit_titan.tasks.settings import Run, Settings
 def test_a_container_may_have_less_than_the_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(host_memory, "_CGROUP", tmp_path / "memory.max")
+    monkeypatch.setattr(host_memory, "_ROOT", tmp_path)
     machine = host_memory.host_memory()
-    (tmp_path / "memory.max").write_text("max\n")
+    group = tmp_path / "sys/fs/cgroup/job"  # as that of a job of Slurm
+    group.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/job\n")
+    (group / "memory.max").write_text("max\n")
     assert host_memory.host_memory() == machine > 2**28
-    (tmp_path / "memory.max").write_text(f"{2**28}\n")
+    (group / "memory.max").write_text(f"{2**28}\n")
     assert host_memory.host_memory() == 2**28
     check_host_memory(2**28, "")
     with pytest.raises(ConfigError, match=r"at least 1\.0 GiB and this machine has 0\.2 GiB: less"):

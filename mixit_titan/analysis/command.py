@@ -65,7 +65,7 @@ class AnalyzeArguments:
     """covariance, spectrum: layers of the untrained models (default: 2 4 8 16 32)."""
     widths: Annotated[tuple[int, ...] | None, Range(least=2, most=4096)] = None
     """sde: widths of the random layers (default: 8 16 32 64 128)."""
-    ratio: Annotated[float | None, Range(above=0, most=100)] = None
+    ratio: Annotated[float | None, Range(above=0, most=2)] = None
     """sde: their depth over their width (default: 0.25)."""
     paths: Annotated[int | None, Range(least=2, most=10**7)] = None
     """sde: how many models of each width, and paths of the SDE, are simulated (default: 20,000)."""

@@ -1,6 +1,7 @@
 """What the keys of a run's TOML file may be, where their type alone allows more. Those of
 [model.mixing] are with Recipe (model/recipes.py), which needs torch."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +23,12 @@ RANGES: dict[str, Range] = {
     "training.local_batch_size": Range(least=1, most=2**20),
     "training.global_batch_size": _ROWS,
     "training.seq_len": Range(least=1, most=2**24),
-    "training.max_norm": POSITIVE,
+    "training.max_norm": Range(above=0, also=math.inf),
     "training.steps": _STEPS,
     "training.gc_freq": COUNT,
+    "training.bad_steps_in_a_row": COUNT,
+    "training.bad_steps_in_all": COUNT,
+    "training.spike": POSITIVE,
     "optimizer.lr": POSITIVE,
     "optimizer.betas": Range(least=0, below=1),
     "optimizer.eps": NOT_NEGATIVE,

@@ -145,7 +145,7 @@ def _checksum(path: Path) -> str:
 def _state(expected: dict[Path, str]) -> State:
     stats = {path: path.stat() for path in expected}
     return {
-        path.name: [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, digest]
+        path.name: [found.st_size, found.st_mtime_ns, found.st_ctime_ns, digest]
         for (path, digest), found in zip(expected.items(), stats.values(), strict=True)
     }
 

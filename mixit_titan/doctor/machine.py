@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixit_titan.doctor.check import Check, judge
+from mixit_titan.host_memory import cgroup_values, memory_limit, text_of
 
 GIB = 2**30
 UNLIMITED = resource.RLIM_INFINITY
@@ -55,7 +56,7 @@ class Machine:
 
 def read_machine(gpus: int, root: Path = Path("/")) -> Machine:
     memory = dict(
-        re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", _text(root / "proc/meminfo"), re.M)
+        re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", text_of(root / "proc/meminfo"), re.M)
     )
     shm = root / "dev/shm"
     return Machine(
@@ -65,7 +66,7 @@ def read_machine(gpus: int, root: Path = Path("/")) -> Machine:
         numa_nodes=len([*(root / "sys/devices/system/node").glob("node[0-9]*")]) or 1,
         memory=int(memory.get("MemTotal", 0)) * 1024,
         available=int(memory.get("MemAvailable", 0)) * 1024,
-        memory_limit=_memory_limit(root),
+        memory_limit=memory_limit(root),
         shared_memory=shutil.disk_usage(shm).total if shm.is_dir() else None,
         open_files=Limit(*resource.getrlimit(resource.RLIMIT_NOFILE)),
         locked_memory=Limit(*resource.getrlimit(resource.RLIMIT_MEMLOCK)),
@@ -76,36 +77,12 @@ def read_machine(gpus: int, root: Path = Path("/")) -> Machine:
     )
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
-
-def _cgroup_values(root: Path, name: str) -> list[list[str]]:
-    """Of version 2: the words of a file in the cgroup of this process and in those above it."""
-    mounted = root / "sys/fs/cgroup"
-    own = re.search(r"^0::/(.*)$", _text(root / "proc/self/cgroup"), re.M)
-    folder = mounted / (own[1] if own else "")
-    above = [folder, *(parent for parent in folder.parents if mounted in (parent, *parent.parents))]
-    return [words for each in above if (words := _text(each / name).split())]
-
-
-def _memory_limit(root: Path) -> int | None:
-    found = [int(words[0]) for words in _cgroup_values(root, "memory.max") if words[0].isdecimal()]
-    first = _text(root / "sys/fs/cgroup/memory/memory.limit_in_bytes").strip()  # version 1
-    if first.isdecimal() and int(first) < 2**60:  # above it: its word for none
-        found.append(int(first))
-    return min(found, default=None)
-
-
 def _cpu_quota(root: Path) -> float | None:
-    values = _cgroup_values(root, "cpu.max")
+    values = cgroup_values(root, "cpu.max")
     quotas = [int(v[0]) / int(v[1]) for v in values if len(v) == 2 and v[0].isdecimal()]
     version_1 = root / "sys/fs/cgroup/cpu"
     quota, period = (
-        _text(version_1 / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
+        text_of(version_1 / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
     )
     if quota.isdecimal() and period.isdecimal():  # -1: none
         quotas.append(int(quota) / int(period))

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from mixit_titan.ranges import Range
+
 
 @dataclass(frozen=True, kw_only=True)
 class DrillArguments:
@@ -21,7 +23,7 @@ class DrillArguments:
     """A TOML file, such as one of train_configs/."""
     slurm: bool = False
     """As jobs of Slurm, which requeue themselves."""
-    nproc: int | None = None
+    nproc: Annotated[int | None, Range(least=1, most=4096)] = None
     """Ranks on this machine (default: one per GPU, else 1). Not with --slurm."""
     out: Path = Path("runs/drill")
     """Folder for the runs and what came out. What has passed there is not done again."""

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.console import Console
 
 from mixit_titan.config.job import TRAINING_MODULES
@@ -22,10 +21,11 @@ from mixit_titan.drill.run import Run, Setup
 from mixit_titan.drill.setup import write_setup
 from mixit_titan.drill.slurm_run import SlurmRun
 from mixit_titan.drill.trial import TRIAL, Trial, try_fault
-from mixit_titan.errors import ConfigError, RunFailed, unknown
+from mixit_titan.errors import ConfigError, Problems, RunFailed, unknown
 from mixit_titan.files import write_json
 from mixit_titan.jobs import process
 from mixit_titan.jobs.lock import locked
+from mixit_titan.options import flag, read_known_options
 from mixit_titan.reading import json_if_good, read_json
 from mixit_titan.runtime.launch import local_ranks
 from mixit_titan.slurm.arguments import SubmitArguments, check_numbers
@@ -86,13 +86,13 @@ def _on_slurm(args: DrillArguments, others: list[str]) -> Drill:
     if args.nproc is not None:
         raise ConfigError("--nproc is for this machine: with --slurm, set --nodes instead")
     check_sbatch()
-    submission, overrides = tyro.cli(
-        SubmitArguments,
-        prog="mixit-titan drill --slurm",
-        args=[args.config, *others],
-        return_unknown_args=True,
+    submission, overrides = read_known_options(
+        SubmitArguments, [args.config, *others], prog="mixit-titan drill --slurm"
     )
-    check_numbers(submission)
+    check_numbers(submission, Problems())
+    for name in ("dry_run", "array_variants", "after"):
+        if getattr(submission, name):
+            raise ConfigError(f"{flag(name)} is for submit alone: leave it out of a drill")
     nodes, gpus = submission.nodes, submission.gpus_per_node
     of_a_node = max(gpus, 1)
     ranks = nodes * of_a_node

@@ -28,6 +28,7 @@ def hold_save(process: int, folder: Path, seconds: float) -> None:
     one is being written."""
     deadline = time.monotonic() + _SECONDS_TO_SAVE
     while time.monotonic() < deadline:
+        os.kill(process, 0)  # a ProcessLookupError where it has ended
         time.sleep(_LOOKS)
         if not _is_saving(folder):
             continue

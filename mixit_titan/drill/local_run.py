@@ -65,7 +65,10 @@ class LocalRun(Run):
         os.kill(self.process.pid, signal.SIGKILL)
 
     def hold_save(self, seconds: float) -> None:
-        hold_save(self.rank(0)["process"], self.checkpoints, seconds)
+        try:
+            hold_save(self.rank(0)["process"], self.checkpoints, seconds)
+        except TimeoutError as error:
+            raise DrillFailed(str(error)) from None
 
     def said(self) -> str:
         job, ended = self.starts[-1]

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from mixit_titan.config.checks import SHARD_OVER_ALL
-from mixit_titan.config.run import plan_run
+from mixit_titan.config.plan import plan_run
 from mixit_titan.config.toml import read_toml
 from mixit_titan.drill.run import Setup
 from mixit_titan.drill.toy import toy_table, write_toml

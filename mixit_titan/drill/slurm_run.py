@@ -16,7 +16,10 @@ from mixit_titan.drill.run import DrillFailed, Run, Setup
 from mixit_titan.slurm.arguments import SubmitArguments
 from mixit_titan.slurm.submit import submit
 
-_ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+_ENDED = (
+    *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"),
+    *("BOOT_FAIL", "DEADLINE", "PREEMPTED", "REVOKED", "SPECIAL_EXIT"),
+)
 _SECONDS_BETWEEN = 2.0
 _PACKAGES = str(Path(__file__).parents[2])  # where a node finds this one
 

@@ -12,7 +12,9 @@ _CHUNK = 1 << 20
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[bool]:
     """Whether it is there. Where not, neither is the folder."""
-    folder.mkdir(parents=True)
+    if folder.is_mount():  # left by a drill that was killed
+        _unmount(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     try:
         mounted = subprocess.run(command, capture_output=True).returncode == 0
@@ -25,7 +27,12 @@ def small_disk(folder: Path, size: str) -> Iterator[bool]:
     try:
         yield True
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        _unmount(folder)
+
+
+def _unmount(folder: Path) -> None:
+    """Also while a process that is about to end still has a file there."""
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(file: Path) -> None:

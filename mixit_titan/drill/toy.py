@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.config.run import Plan
+from mixit_titan.config.plan import Plan
 from mixit_titan.data.synthetic import SYNTHETIC
 from mixit_titan.files import write_text
 

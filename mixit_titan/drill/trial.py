@@ -71,7 +71,7 @@ def _attempt(name: str, fault: Fault, run: Run, unbroken: Path, *, exact: bool) 
         stack.callback(run.close)
         try:
             return _disturbed(name, fault, run, unbroken, exact=exact and not fault.fewer)
-        except TooQuick:
+        except (TooQuick, ProcessLookupError):  # it had ended before the signal
             return None
         except DrillFailed as failure:
             return Trial(fault=name, outcome="failed", why=str(failure))

@@ -45,14 +45,7 @@ class Training(TrainingConfig):
     last 128 steps. Default: none."""
 
     def __post_init__(self) -> None:
-        for key in ("bad_steps_in_a_row", "bad_steps_in_all"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"training.{key} is {getattr(self, key)}: it must be at least 1")
-        if self.spike is None:
-            return
-        if not self.spike > 0:
-            raise ConfigError(f"training.spike is {self.spike}: it must be above 0")
-        if self.on_bad_step != "skip":
+        if self.spike is not None and self.on_bad_step != "skip":
             raise ConfigError('training.spike needs training.on_bad_step = "skip"')
 
 
@@ -115,7 +108,16 @@ class BadSteps:
             self.agreement.check()
             return
         step, values = seen
-        loss, norm = self._of_all(self.agreement.check(*self._shared(values)))
+        self._judge(step, self.agreement.check(*self._shared(values)))
+
+    def check_rest(self) -> None:
+        """After the last step, on all ranks: what `check` has not seen yet."""
+        while (seen := self.late.take(all_of_them=True)) is not None:
+            step, values = seen
+            self._judge(step, self.agreement.sums(*self._shared(values)))
+
+    def _judge(self, step: int, sums: list[float]) -> None:
+        loss, norm = self._of_all(sums)
         self.curve.add(step, loss)
         bad = _not_finite(loss, norm)
         if bad:

@@ -106,8 +106,8 @@ class MixitTrainer(Trainer):
         else:
             self._say("finished", self._what_is_skipped())
         end_ledger()
-        if self.lock is not None:
-            logger.info(f"Goodput: {goodput(Path(self.config.dump_folder))}")
+        if self.lock is not None and (known := goodput(Path(self.config.dump_folder))) is not None:
+            logger.info(f"Goodput: {known}")
 
     def _what_is_saved(self) -> str:
         checkpoint = self.config.checkpoint
@@ -163,6 +163,7 @@ class MixitTrainer(Trainer):
             self._begin_step(self.step + 1)
             self.bad_steps.check()
         else:
+            self.bad_steps.check_rest()
             begin("end", self.step)
         return goes_on
 
@@ -188,6 +189,8 @@ class MixitTrainer(Trainer):
             except RuntimeError as error:
                 if "Loss is not finite" not in str(error):
                     raise
+                if self.parallel_dims.pp_enabled:
+                    return  # only the last stage knows here; `bad_steps.check` tells all ranks
                 raise Diverged(f"the loss is not finite at step {self.step}") from error
 
     def forward_backward_step(self, **microbatch: Any) -> torch.Tensor:

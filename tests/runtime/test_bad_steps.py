@@ -10,12 +10,14 @@ import pytest
 import torch
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from mixit_titan.config.toml import fill
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime import late
-from mixit_titan.runtime.bad_steps import Training
-from mixit_titan.runtime.divergence import explain, last_good_step
+from mixit_titan.runtime.bad_steps import BadSteps, Training
+from mixit_titan.runtime.divergence import Diverged, explain, last_good_step
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
+from mixit_titan.runtime.stop import Agreement
 from mixit_titan.runtime.tensor_reader import TensorReader, load_state
 from tests.forkserver import Forkserver
 
@@ -200,7 +202,19 @@ def test_without_a_checkpoint_a_run_starts_again(tmp_path: Path) -> None:
 def test_settings_that_mean_nothing_are_refused(settings: dict) -> None:
     (key,) = settings.keys() - {"on_bad_step"}
     with pytest.raises(ConfigError, match=f"training.{key}"):
-        Training(**settings)
+        fill(Training, settings, section="training", where="a file")
+
+
+def test_a_norm_that_is_not_finite_at_the_last_step_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 1)
+    steps = BadSteps(Training(), Agreement(), torch.device("cpu"), loss_ranks=1)
+    steps.late.put(7, torch.tensor(2.0), torch.tensor(math.nan))
+    with pytest.raises(Diverged, match="the gradient norm is not finite at step 7"):
+        steps.check_rest()
+    steps.late.put(8, torch.tensor(2.0), torch.tensor(1.0))
+    steps.check_rest()
 
 
 def test_the_host_never_waits_for_the_step_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
