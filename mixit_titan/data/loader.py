@@ -26,7 +26,7 @@ from mixit_titan.data.packing import PACKINGS, DocumentRows, Packing, StreamRows
 from mixit_titan.data.permutation import permuted
 from mixit_titan.data.shards import open_split, read_manifest
 from mixit_titan.device import has_gpu
-from mixit_titan.errors import ConfigError, RankFailed
+from mixit_titan.errors import ConfigError, RankFailed, RunFailed
 from mixit_titan.parent import end_with_parent
 
 Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
@@ -112,6 +112,8 @@ class RowLoader(Configurable):
                 snapshot_every_n_steps=_FOREVER,
             )
         for batch in _shared_memory_explained(loader) if self.config.workers else loader:
+            if isinstance(batch, Exception):
+                raise batch
             self.consumed += self.global_batch  # when it is given, not when a worker reads ahead
             yield batch
 
@@ -144,7 +146,17 @@ class Batches(Dataset):
         self.end = _FOREVER if config.infinite else limit
         self.block, self.order = -1, np.empty(0, dtype=np.int64)
 
-    def __getitem__(self, first: int) -> Batch:
+    def __getitem__(self, first: int) -> Batch | Exception:
+        """A worker returns what is wrong as its batch: torch would make a message of many lines of
+        it, and a traceback."""
+        try:
+            return self._read(first)
+        except (ConfigError, RunFailed) as error:
+            if get_worker_info() is None:
+                raise
+            return error
+
+    def _read(self, first: int) -> Batch:
         places = np.arange(first, first + self.batch)
         inputs, labels, positions = self.packed.read(self._rows(places))
         labels[places >= self.end] = IGNORE_INDEX

@@ -15,6 +15,7 @@ from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.data.loader import RowLoader
 from mixit_titan.errors import ConfigError, RankFailed
+from mixit_titan.reading import WrongFile
 from tests.forkserver import Forkserver
 from tests.shards import EOS, random_documents, write_shards
 
@@ -137,6 +138,22 @@ def test_workers_change_nothing_also_across_a_resume(folder: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="not on macOS")
+@pytest.mark.parametrize(
+    "wrong", [RankFailed("the folder was changed"), WrongFile("0.tokens", "the folder was changed")]
+)
+def test_what_a_worker_finds_is_the_same_sentence(
+    folder: str, monkeypatch: pytest.MonkeyPatch, wrong: Exception
+) -> None:
+    def read(*_: object) -> None:
+        raise wrong
+
+    broken = loader(folder, workers=1)
+    monkeypatch.setattr(type(broken.batches.packed), "read", read)
+    with pytest.raises(type(wrong), match="the folder was changed") as error:
+        next(iter(broken))
+    assert str(error.value) == str(wrong)
+
+
 def test_workers_end_when_the_rank_says_so_and_not_by_the_signals_of_others(folder: str) -> None:
     others = set(multiprocessing.active_children())
     batches = iter(loader(folder, workers=1))
