@@ -9,15 +9,36 @@ Shapes: B batch, L length, N heads, H head width.
 import dataclasses
 import hashlib
 from collections.abc import Callable
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 import torch
 
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.kernels import documents as kernel
 from mixit_titan.kernels.fingerprint import fingerprint
 from mixit_titan.kernels.matrices import MixingMatrices
+from mixit_titan.kernels.mixing import Noise
 from mixit_titan.model.recipes import Recipe, find_recipe
 from mixit_titan.model.shapes import Shape
+
+
+def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
+    """The documents that share the rows of a batch, for `RandomMixing`: once for all layers.
+    Positions count from 0 in each document, and a row begins with one: `[[0, 1, 2, 0, 1]]`. On a
+    GPU, where a look at them would wait for it, that is not checked."""
+    if positions_BL.dim() != 2 or positions_BL.is_floating_point():
+        raise ConfigError(
+            f"document_table: positions are {positions_BL.dtype} of the shape "
+            f"{tuple(positions_BL.shape)}: they must be integers, (batch, tokens)"
+        )
+    if positions_BL.device.type == "cpu" and not torch.compiler.is_compiling():
+        counted = (positions_BL[:, 1:] == 0) | (positions_BL.diff(dim=1) == 1)
+        if not (counted.all() and (positions_BL[:, :1] == 0).all()):
+            raise ConfigError(
+                "document_table: positions must count from 0 in each document, and each row must "
+                "begin with a document"
+            )
+    return kernel.document_table(positions_BL)
 
 
 class RandomMixing(MixingMatrices):
@@ -42,15 +63,20 @@ class RandomMixing(MixingMatrices):
         *,
         recipe: str | Recipe = "paper",
         causal: bool | None = None,
+        noise: Noise | None = None,
         seed: int = 0,
         layer: int = 0,
         storage: Literal["stored", "generated"] = "stored",
         dtype: torch.dtype | None = None,
     ) -> None:
-        sizes = {"heads": heads, "head_width": head_width, "length": length, "layer": layer + 1}
+        sizes = {"heads": heads, "head_width": head_width, "length": length, "layer": layer}
         for name, size in sizes.items():
-            if size < 1:
-                raise ConfigError(f"RandomMixing: {name} is {size - (name == 'layer')}: too small")
+            if not isinstance(size, int):
+                raise ConfigError(f"RandomMixing: {name} is {size!r}: it must be a whole number")
+            if size < (name != "layer"):
+                raise ConfigError(f"RandomMixing: {name} is {size}: too small")
+        if dtype is not None and not getattr(dtype, "is_floating_point", False):
+            raise ConfigError(f"RandomMixing: dtype is {dtype!r}: it must be a float's, of torch")
         if storage not in ("stored", "generated"):
             raise ConfigError(
                 f"RandomMixing: storage is {storage!r}: it must be 'stored' or 'generated'"
@@ -58,6 +84,10 @@ class RandomMixing(MixingMatrices):
         recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
         if causal is not None:
             recipe = dataclasses.replace(recipe, causal=causal)
+        if noise is not None:
+            if noise not in get_args(Noise):
+                raise unknown("noise of RandomMixing", noise, get_args(Noise))
+            recipe = dataclasses.replace(recipe, noise=noise)
         width = heads * head_width
         shape = Shape(width=width, layers=1, heads=heads, hidden=1, vocab=1, seq_len=length)
         spec = recipe.matrix_spec(seed, shape)
@@ -119,9 +149,11 @@ class RandomMixing(MixingMatrices):
     def forward(
         self, v_BLNH: torch.Tensor, *, documents: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """A v. `documents` is what `kernels.documents.document_table` makes of the positions
-        of packed documents, once for all layers; None: one document per row."""
+        """A v. `documents` is what `document_table` makes of the positions of packed documents,
+        once for all layers; None: one document per row."""
         self._check_values(v_BLNH)
+        if documents is not None:
+            _check_documents(documents, *v_BLNH.shape[:2])
         if self.form == "generated" or v_BLNH.dtype == self.matrix.dtype:
             return super().forward(v_BLNH, documents=documents)
         mixed = super().forward(v_BLNH.to(self.matrix.dtype), documents=documents)
@@ -144,3 +176,19 @@ class RandomMixing(MixingMatrices):
                 f"RandomMixing: v has {v_BLNH.shape[1]} tokens in its second dimension, and length "
                 f"is {length}: make the RandomMixing longer"
             )
+
+
+def _check_documents(documents: torch.Tensor, batch: int, length: int) -> None:
+    """Refuse a table that is not of this batch: the product would read and write beyond v."""
+    fits = documents.dtype == torch.int32 and documents.shape == (
+        1 + kernel.slots(batch, length),
+        4,
+    )
+    if fits and documents.device.type == "cpu" and not torch.compiler.is_compiling():
+        _, row, first, size = documents[1:].unbind(1)  # two shapes may have tables of one size
+        fits = bool(((row < batch) & (first >= 0) & (first + size <= length)).all())
+    if not fits:
+        raise ConfigError(
+            f"RandomMixing: documents are not those of v, with {batch} rows of {length} tokens: "
+            "they must be document_table(positions), with positions of that shape"
+        )

@@ -14,8 +14,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.kernels.documents import document_table
-from mixit_titan.mixing import RandomMixing
+from mixit_titan.mixing import RandomMixing, document_table
 from mixit_titan.model.recipes import Recipe
 from tests.forkserver import Forkserver
 from tests.model.numpy_philox import mixing_noise
@@ -176,6 +175,10 @@ def test_a_change_of_the_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         ({"seed": -1}, "seed is -1"),
         ({"storage": "sharded"}, "must be 'stored' or 'generated'"),
         ({"recipe": "papr"}, "did you mean 'paper'"),
+        ({"heads": 2.5}, "heads is 2.5: it must be a whole number"),
+        ({"dtype": torch.int8}, "dtype is torch.int8: it must be a float's"),
+        ({"dtype": "bfloat16"}, "dtype is 'bfloat16'"),
+        ({"noise": "sing"}, "did you mean 'sign'"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(change: dict, said: str) -> None:
@@ -200,6 +203,45 @@ def test_wrong_arguments_are_one_sentence(change: dict, said: str) -> None:
 def test_wrong_values_are_one_sentence(storage: str, values: torch.Tensor, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         RandomMixing(heads=2, head_width=4, length=8, storage=storage)(values)
+
+
+def table(batch: int, length: int) -> torch.Tensor:
+    return document_table(torch.arange(length).repeat(batch, 1))
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        torch.arange(64).repeat(2, 1),  # positions
+        table(2, 128),
+        table(1, 64),
+        table(4, 64),
+        table(1, 128),  # as large as that of 2 rows of 64
+    ],
+)
+def test_documents_of_another_batch_are_one_sentence(documents: torch.Tensor) -> None:
+    """The product takes their rows and bounds for v's, and would write beyond it."""
+    with pytest.raises(ConfigError, match="not those of v, with 2 rows of 64 tokens"):
+        RandomMixing(heads=2, head_width=4, length=256)(
+            torch.ones(2, 64, 2, 4), documents=documents
+        )
+
+
+@pytest.mark.parametrize(
+    ("positions", "said"),
+    [
+        (torch.tensor([[1, 2, 3]]), "count from 0"),
+        (torch.tensor([[0, 1, 1]]), "count from 0"),
+        (torch.tensor([[0, 0, 2]]), "count from 0"),
+        (torch.tensor([[0.0, 1.0]]), "must be integers"),
+        (torch.tensor([0, 1]), r"\(batch, tokens\)"),
+    ],
+)
+def test_positions_that_count_otherwise_are_one_sentence(
+    positions: torch.Tensor, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        document_table(positions)
 
 
 def test_the_example_learns() -> None:
