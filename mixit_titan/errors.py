@@ -14,7 +14,7 @@ from typing import Any
 _LONG = 200  # characters of a value that a sentence shows
 _NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed")
 MAKE_ROOM = "what is finished stays. Make room, and run the same command again to resume"
-_ALIKE = 0.7
+_ALIKE = 0.66
 """Of two names that one may have been typed for the other."""
 _UNUSABLE = {
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENXIO),

@@ -40,8 +40,8 @@ class AnalyzeArguments:
     paper, which needs no run: that random layers follow an SDE (2.1), and that frozen queries and
     keys can express what trained ones do (5.1).
 
-    Examples: mixit-titan analyze attention runs/retrieval --out runs/retrieval/analysis
-              mixit-titan analyze sde
+    Example: mixit-titan analyze attention runs/retrieval --out runs/retrieval/analysis
+             mixit-titan analyze sde
     """
 
     kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="KIND")]

@@ -2,13 +2,12 @@
 way of saving, with a model of a few thousand weights on random tokens."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 from mixit_titan.config.plan import Plan
 from mixit_titan.data.synthetic import SYNTHETIC
-from mixit_titan.files import write_text
+from mixit_titan.files import json_text, write_text
 
 Table = dict[str, Any]
 
@@ -96,4 +95,4 @@ def _value(value: Any) -> str:
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, float):
         return repr(value)  # inf and nan as TOML has them
-    return json.dumps(value, ensure_ascii=False)
+    return json_text(value, ensure_ascii=False)

@@ -174,11 +174,12 @@ def test_a_scan_is_a_process_per_point(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """One fails, for which there is no memory: the other is kept, and the sentence is shown."""
-    arguments = [*TINY.split(), "--variants", "mixit", "--out", str(tmp_path), "--batch"]
+    tiny = TINY.replace("--seq-len 16", "--seq-len 512").split()
+    arguments = [*tiny, "--variants", "mixit", "--out", str(tmp_path), "--batch"]
     with pytest.raises(SystemExit) as exit_:
-        call(monkeypatch, *arguments, "10000000,2")
+        call(monkeypatch, *arguments, "1000000,2")
     assert exit_.value.code == 1
-    assert "a batch of 1000000 sequences of 16 tokens does not fit" in capsys.readouterr().err
+    assert "a batch of 1000000 sequences of 512 tokens does not fit" in capsys.readouterr().err
     (measured,) = tmp_path.glob("points/*/bench.json")
     assert measured.parent.name == "batch-2" and not (tmp_path / "bench.json").exists()
     before = measured.stat().st_mtime_ns

@@ -54,7 +54,7 @@ def test_the_trainer_starts_copies_where_there_is_a_gpu(
     monkeypatch.setattr(trainer, "has_gpu", lambda: on_gpu)
     built = object.__new__(trainer.MixitTrainer)
     built.config = SimpleNamespace(validator=SimpleNamespace(enable=False))
-    built.device = torch.device("meta")
+    built.device, built.lr_schedulers = torch.device("meta"), []
     built.metrics_processor = SimpleNamespace(ntokens_since_last_log=0, data_loading_times=[])
     batch = ({"input": torch.tensor([[1, 3]])}, torch.tensor([[3, 4]]))
     inputs, labels = next(iter(built.batch_generator([batch])))
