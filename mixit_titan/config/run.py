@@ -42,6 +42,8 @@ from mixit_titan.runtime.stop import was_interrupted
 from mixit_titan.runtime.train import train
 from mixit_titan.runtime.trainer import MixitTrainer
 
+_LOADED = ("--checkpoint.initial_load_path", "--checkpoint.initial_load_model_only")
+
 
 def load_run(
     path: str, overrides: list[str], *, world_size: int, on_gpus: bool | None = None
@@ -132,8 +134,21 @@ def _command_said(words: list[str], own: list[str]) -> Iterator[None]:
         yield
     except Diverged as failure:
         path, *overrides = words
-        command = ["mixit-titan", "train", path, *own, *overrides, *failure.overrides]
+        kept = _without(overrides, {*failure.overrides[::2], *_LOADED})
+        command = ["mixit-titan", "train", path, *own, *kept, *failure.overrides]
         raise RunFailed(f"{failure}:\n  {shlex.join(command)}") from failure
+
+
+def _without(overrides: list[str], keys: set[str]) -> list[str]:
+    """The overrides, `--key value`, `--key=value` or `--flag`, but for those of some keys."""
+    kept: list[str] = []
+    dropped = False
+    for word in overrides:
+        if word.startswith("--"):
+            dropped = word.partition("=")[0] in keys
+        if not dropped:
+            kept.append(word)
+    return kept
 
 
 def _same_ranks(world_size: int) -> list[str]:

@@ -118,8 +118,9 @@ class BadSteps:
 
     def _judge(self, step: int, sums: list[float]) -> None:
         loss, norm = self._of_all(sums)
-        self.curve.add(step, loss)
         bad = _not_finite(loss, norm)
+        # Weights without a gradient are lost, even where their loss is finite.
+        self.curve.add(step, math.nan if bad else loss)
         if bad:
             raise Diverged(f"{bad} at step {step}")
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import statistics
 from collections import deque
 from pathlib import Path
@@ -14,6 +15,7 @@ Losses = dict[int, float]
 """By step. That of step N is the loss of the weights before the step, those of checkpoint N - 1."""
 
 _WINDOW = 5  # losses up to a step, whose median is the level of the curve there
+_HIGHEST_RATE = 1e-2  # that is worth a second try
 _SIGMAS, _LEAST_RISE = 3.0, 0.02  # above the lowest level: it has risen
 
 
@@ -53,12 +55,13 @@ def explain(
     risen = [each for each in sorted(losses) if good is not None and each > good]
     if risen and math.isfinite(losses[risen[0]]):
         what = f"{what}, after the loss had risen from step {risen[0]} on"
-    lower = f"{rate / 2:g}"
-    overrides = ["--dump_folder", f"{run}_lr_{lower}", "--optimizer.lr", lower]
+    lower = f"{min(rate / 2, _HIGHEST_RATE):g}"
+    again = re.sub(r"_lr_[^_/]+$", "", str(run))  # of a run that had such advice before
+    overrides = ["--dump_folder", f"{again}_lr_{lower}", "--optimizer.lr", lower]
     if step is None:
         advice = "No checkpoint is from before that: start again with a lower rate"
         return Diverged(f"{what}. {advice}", overrides)
-    source = checkpoints / f"step-{step}"
+    source = (checkpoints / f"step-{step}").absolute()  # torchtitan takes no other
     overrides += ["--checkpoint.initial_load_path", str(source)]
     overrides += ["--checkpoint.initial_load_model_only", "false"]
     advice = f"The last checkpoint from before that is {source}: resume there with a lower rate"

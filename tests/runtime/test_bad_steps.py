@@ -1,5 +1,6 @@
 """Batches that are skipped, and runs that stop because of them."""
 
+import contextlib
 import json
 import math
 import random
@@ -10,8 +11,9 @@ import pytest
 import torch
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from mixit_titan.config.run import _command_said
 from mixit_titan.config.toml import fill
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.runtime import late
 from mixit_titan.runtime.bad_steps import BadSteps, Training
 from mixit_titan.runtime.divergence import Diverged, explain, last_good_step
@@ -171,6 +173,43 @@ def test_the_last_good_step_of_a_noisy_curve(rise: float) -> None:
     good = last_good_step(curve(*NOISY, *risen))
     assert 290 <= good <= 305
     assert 295 <= last_good_step(curve(*NOISY)) <= 300  # it has not risen
+
+
+def test_weights_without_a_gradient_are_not_good(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A norm that is not finite at step 3 is that of the weights of step 2, whose loss is."""
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 1)
+    steps = BadSteps(Training(), Agreement(), torch.device("cpu"), loss_ranks=1)
+    for step, (loss, norm) in enumerate([(5.0, 1.0), (4.9, 1.0), (4.8, math.nan)], start=1):
+        steps.late.put(step, torch.tensor(loss), torch.tensor(norm))
+        with contextlib.suppress(Diverged):
+            steps.check()
+    assert last_good_step(steps.curve.losses(tmp_path)) == 2
+
+
+def test_advice_can_be_followed_as_it_stands(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An absolute path, which torchtitan asks for; a rate and a folder that do not take a hundred
+    rounds; no key twice."""
+    monkeypatch.chdir(tmp_path)
+    saved = Path("runs/x_lr_5/checkpoint")
+    monkeypatch.setattr("mixit_titan.runtime.divergence.newest_complete", lambda *_, **__: 4)
+    run = saved.parent
+    failure = explain("it failed", curve(5.8, 5.7), run=run, checkpoints=saved, rate=1e30)
+    assert failure.overrides == [
+        *("--dump_folder", "runs/x_lr_0.01", "--optimizer.lr", "0.01"),
+        *("--checkpoint.initial_load_path", str(tmp_path / saved / "step-4")),
+        *("--checkpoint.initial_load_model_only", "false"),
+    ]
+    words = ["a.toml", "--optimizer.lr=1e30", "--dump_folder", str(run), "--training.steps", "9"]
+    with pytest.raises(RunFailed) as said, _command_said(words, ["--nproc", "2"]):
+        raise failure
+    assert str(said.value).splitlines()[1].split() == [
+        *("mixit-titan", "train", "a.toml", "--nproc", "2", "--training.steps", "9"),
+        *failure.overrides,
+    ]
 
 
 def test_without_a_checkpoint_a_run_starts_again(tmp_path: Path) -> None:
