@@ -18,7 +18,7 @@ from mixit_titan.model.hardware import GIB, GPUS, GPUS_PER_NODE
 from mixit_titan.model.shapes import FLAVORS, find_flavor
 from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import VARIANTS, find_variant
-from mixit_titan.options import read_known_options
+from mixit_titan.options import flag, read_known_options
 from mixit_titan.ranges import COUNT, Range
 from mixit_titan.tables import markdown_table
 
@@ -76,20 +76,23 @@ def _check(args: ParamsArguments, overrides: list[str]) -> None:
     check_options(overrides, ParamsArguments)
     if args.config is not None and args.shipped:
         raise ConfigError("--config is one file and --shipped is all of ours: take one of the two")
-    if args.config is None:
-        if overrides:
-            raise ConfigError(
-                f"unknown option {overrides[0]!r}: keys of a config go with --config FILE"
-            )
+    if args.config is None and overrides:
+        raise ConfigError(
+            f"unknown option {overrides[0]!r}: keys of a config go with --config FILE"
+        )
+    if args.config is None and not args.shipped:
         return
     plain = {field.name: field.default for field in dataclasses.fields(ParamsArguments)}
-    for name in ("flavor", "dtype", "storage", "seq_len"):
+    for name in ("flavor", "dtype", "storage", "seq_len", *(["variant"] if args.shipped else [])):
         if getattr(args, name) != plain[name]:
-            flag = name.replace("_", "-")
-            raise ConfigError(
-                f"--{flag} does not go with --config: set a key of the file instead, such as "
-                "--model.flavor, --model.seq_len or --model.mixing.storage"
+            advice = (
+                "it shows the files as they are, with all variants; --config FILE changes one"
+                if args.shipped
+                else "set a key of the file instead, such as --model.flavor, --model.seq_len or "
+                "--model.mixing.storage"
             )
+            which = "--shipped" if args.shipped else "--config"
+            raise ConfigError(f"{flag(name)} does not go with {which}: {advice}")
 
 
 def _model(args: ParamsArguments) -> None:

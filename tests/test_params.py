@@ -10,6 +10,7 @@ import pytest
 
 from mixit_titan.cli import main
 from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.config.shipped_estimates import shipped_estimate
 
 FILE_1B = str(shipped_configs()["1b_fineweb_edu"])
 
@@ -64,6 +65,22 @@ def test_the_text_says_what_fits_and_that_it_is_modelled(
     step, hours = re.search(r" ([\d.]+) s per step, ([\d.]+) hours for 24,000 steps", said).groups()
     assert float(hours) == pytest.approx(24_000 * float(step) / 3600, abs=0.06)
     assert "45% of the peak of 989 TFLOPS" in said
+
+
+@pytest.mark.parametrize("option", ["--variant mixit", "--seq-len 8192"])
+def test_what_shipped_would_not_heed_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, option: str
+) -> None:
+    with pytest.raises(SystemExit):
+        call(monkeypatch, "--shipped", *option.split())
+    assert f"{option.split()[0]} does not go with --shipped" in capsys.readouterr().err
+
+
+def test_fewer_gpus_than_a_replica_has_share_the_model() -> None:
+    four, eight = (
+        shipped_estimate("8b_fineweb_edu", "standard", ranks=ranks, gpu="H100") for ranks in (4, 8)
+    )
+    assert four.memory.weights == 2 * eight.memory.weights
 
 
 def test_a_toy_has_no_speed_and_its_rows_are_not_masked(

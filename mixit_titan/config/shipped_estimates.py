@@ -23,13 +23,15 @@ def gpu_configs() -> list[str]:
 
 
 def shipped_estimate(name: str, variant: str, *more: str, ranks: int, gpu: str) -> Estimate:
-    """`more`: other overrides. A config with replicas has as many of them as the ranks allow."""
+    """`more`: other overrides. A config with replicas has as many of them as the ranks allow, and
+    fewer ranks than one has share the model."""
     path = str(shipped_configs()[name])
     overrides = ["--model.variant", variant, *more]
     split = read_run(path, []).get("parallelism", {})
     if "data_parallel_replicate_degree" in split:
-        replicas = max(1, ranks // split["data_parallel_shard_degree"])
-        overrides += ["--parallelism.data_parallel_replicate_degree", str(replicas)]
+        shards = min(ranks, split["data_parallel_shard_degree"])
+        overrides += ["--parallelism.data_parallel_shard_degree", str(shards)]
+        overrides += ["--parallelism.data_parallel_replicate_degree", str(ranks // shards)]
     plan = plan_run(path, overrides, world_size=ranks, on_gpus=True, gpu=find_gpu(gpu))
     return estimate(plan, ranks=ranks, gpu=gpu)
 
