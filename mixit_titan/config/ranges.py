@@ -32,7 +32,7 @@ RANGES: dict[str, Range] = {
     "optimizer.lr": POSITIVE,
     "optimizer.betas": Range(least=0, below=1),
     "optimizer.eps": NOT_NEGATIVE,
-    "optimizer.weight_decay": NOT_NEGATIVE,
+    "optimizer.weight_decay": Range(least=0, most=1000),
     "lr_scheduler.warmup_steps": NOT_NEGATIVE,
     "lr_scheduler.total_steps": _STEPS,
     "lr_scheduler.decay_ratio": SHARE,

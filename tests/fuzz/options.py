@@ -10,6 +10,7 @@ from mixit_titan.cli import COMMANDS, TrainArguments
 from mixit_titan.data.command import PrepareArguments
 from mixit_titan.demo import DemoArguments
 from mixit_titan.doctor.command import DoctorArguments
+from mixit_titan.drill.arguments import DrillArguments
 from mixit_titan.export.command import ExportArguments
 from mixit_titan.generation.command import GenerateArguments
 from mixit_titan.options import option_types
@@ -21,6 +22,7 @@ from mixit_titan.tasks.command import TaskArguments
 from mixit_titan.tasks.options import preset_run
 from mixit_titan.tasks.sweep import SweepArguments
 from mixit_titan.tasks.task import TASKS
+from tests.fuzz.attempt import SECONDS
 from tests.fuzz.case import Case
 from tests.fuzz.good import Good
 from tests.fuzz.values import TEXTS, bad_value, mangled
@@ -38,14 +40,14 @@ def option(rng: random.Random, folder: Path, good: Good) -> Case:
     name = rng.choice([*FORMS])
     form, base, fixed = FORMS[name]
     words = [word.format(good=good) for word in base]
-    return Case([name, *words, *_words(rng, form, fixed)], may_leave=("out", "analysis"))
+    return _case([name, *words, *_words(rng, form, fixed)], may_leave=("out", "analysis"))
 
 
 def task_option(rng: random.Random, folder: Path, good: Good) -> Case:
     """A task that is trained for a step if nobody refuses it."""
     name = rng.choice([task for task in TASKS if task != "yelp"])
     default = TaskArguments(run=preset_run(name, "cpu", []))
-    return Case(["task", name, *_TINY, *_words(rng, default, _LONG)], may_leave=("out",))
+    return _case(["task", name, *_TINY, *_words(rng, default, _LONG)], may_leave=("out",))
 
 
 def words(rng: random.Random, folder: Path, good: Good) -> Case:
@@ -57,9 +59,17 @@ def words(rng: random.Random, folder: Path, good: Good) -> Case:
         found.append(rng.choice([text, f"--{text}", mangled(rng, text)]))
     if found[0] in _WITHOUT_WORDS:  # they would do what they are for
         found += ["--out", NOWHERE]
-    return Case(found, may_leave=("out",))
+    return _case(found, may_leave=("out",))
 
 
+def _case(words: list[str], may_leave: tuple[str, ...]) -> Case:
+    """With more time for what may be right and then takes long: `doctor` compiles and writes to
+    the disk, and a task may be asked for a million examples."""
+    works = words[0] == "doctor" or any(word.startswith("--train") for word in words)
+    return Case(words, may_leave=may_leave, seconds=_WORKS if works else SECONDS)
+
+
+_WORKS = 60.0
 _WITHOUT_WORDS = ("demo", "bench", "reproduce")
 _SMALL = [
     "--variants",
@@ -83,6 +93,7 @@ FORMS: dict[str, tuple[Any, list[str], tuple[str, ...]]] = {
     ),
     "submit": (SubmitArguments, ["{good.config}", "--dry-run", "--gpus-per-node", "0"], ()),
     "status": (StatusArguments, ["{good.run}"], ()),
+    "drill": (DrillArguments, ["{good.config}", "--out", NOWHERE], ("--out",)),
     "demo": (DemoArguments, ["--out", NOWHERE], ("--out",)),
     "sweep": (SweepArguments, ["addition", "--out", NOWHERE], ("--out",)),
     "bench": (BenchArguments, [*_SMALL, "--out", NOWHERE], ("--out", "--limits")),

@@ -90,6 +90,8 @@ def _outcome(folder: Path, **what: object) -> Outcome:
         ({"output": "no\n"}, "0 sentences with exit code 2"),
         ({"output": "mixit-titan: no\nmixit-titan: no\n"}, "2 sentences"),
         ({"output": "mixit-titan: no\nreally\n"}, "more words after the sentence"),
+        ({"output": "mixit-titan: no\n  mixit-titan train x\n"}, "more words after the sentence"),
+        ({"output": "mixit-titan: no:\n  mixit-titan train x\n\nreally\n"}, "more words"),
         ({"output": "mixit-titan: \x1b[31mno\n"}, "a terminal cannot show"),
         ({"new": ("out/result.json",)}, "it refused, and wrote out/result.json"),
         ({"code": 1, "new": ("checkpoint/.unfinished-3/x",)}, "left checkpoint/.unfinished-3/x"),
@@ -99,6 +101,7 @@ def _outcome(folder: Path, **what: object) -> Outcome:
 def test_a_broken_promise_is_noticed(what: dict, message: str, tmp_path: Path) -> None:
     (tmp_path / "nan.json").write_text('{"loss": NaN}')
     check(_outcome(tmp_path))
+    check(_outcome(tmp_path, output="mixit-titan: no, but:\n  mixit-titan train x\n"))
     with pytest.raises(BrokenPromise, match=message):
         check(_outcome(tmp_path, **what))
 
