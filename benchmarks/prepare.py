@@ -3,14 +3,18 @@
     python benchmarks/prepare.py --source TEXT --tokenizer FILE.tiktoken --out runs/bench_prepare
 
 All go over the whole corpus, in turns, so that whatever else the machine does meets each. The loop
-only encodes texts that are in memory. prepare also reads, checks, sends, writes and syncs. `plain`
-is the loop with the pattern that tiktoken publishes for GPT-2's ranks, `loop` the one with ours,
-which cuts the same pieces faster (mixit_titan/data/tokenizers.py). What the machine allows at most
-is measured beside them: `loop` in so many processes at once, each over its share of the texts,
-which read and write nothing. Two cores that share a cache or a clock do not give twice the rate of
-one.
+only encodes texts that are in memory; `plain` is the one with the pattern that tiktoken publishes
+for GPT-2's ranks, `loop` the one with ours, which cuts the same pieces faster
+(mixit_titan/data/rank_tokenizer.py). `prepare` also reads a parquet file, checks, sends, hashes,
+writes and syncs: with gigatoken in one process (`one worker`) and in several (`prepare`), and with
+tiktoken (`prepare, tiktoken`). `stages` are the parts of it, each alone in one process: what is
+slowest of those that the parent does alone (hashing the tokens) limits many workers.
+
+The texts are repeated, so that gigatoken has met most words: `encoding, first` is its rate on texts
+that it has met no word of.
 """
 
+import hashlib
 import json
 import os
 import statistics
@@ -21,13 +25,17 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tiktoken
 import tyro
 from tiktoken_ext.openai_public import r50k_pat_str
+from torchtitan.components.tokenizer import BaseTokenizer
 
+from mixit_titan.data.fast_encoder import EncoderName, choose_encoder
 from mixit_titan.data.prepare import prepare
+from mixit_titan.data.readers import read_row_group
 from mixit_titan.data.sources import STDLIB, find_corpus
 from mixit_titan.data.tokenizers import build_tokenizer
 from mixit_titan.files import write_text
@@ -40,8 +48,8 @@ class Arguments:
     source: str = STDLIB
     local: str | None = None
     workers: int = 2
-    rounds: int = 5
-    megabytes: int = 192
+    rounds: int = 3
+    megabytes: int = 512
     """The texts are repeated until they are so many: short runs measure the start."""
     out: Path = Path("runs/bench_prepare")
 
@@ -58,60 +66,96 @@ def measure(args: Arguments) -> dict:
         mergeable_ranks=encoding._mergeable_ranks,
         special_tokens={},
     )
-    seconds: dict[str, list[float]] = {"plain": [], "loop": [], "processes": [], "prepare": []}
+    ways = ("plain", "loop", "prepare, tiktoken", "one worker", "prepare")
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    cpu: dict[str, list[float]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder) / "corpus.parquet"  # as FineWeb-edu comes
         pq.write_table(pa.table({"text": texts}), corpus, row_group_size=1024)
-        for number in range(args.rounds):
-            start = time.perf_counter()
-            tokens = sum(len(published.encode_ordinary(text)) for text in texts)
-            seconds["plain"].append(time.perf_counter() - start)
-            start = time.perf_counter()
-            again = sum(len(encoding.encode_ordinary(text)) for text in texts)
-            seconds["loop"].append(time.perf_counter() - start)
-            assert again == tokens
-            seconds["processes"].append(_at_once(encoding.encode_ordinary, texts, args.workers))
-            start = time.perf_counter()
-            prepare(
-                find_corpus(str(corpus)),
-                args.tokenizer,
-                Path(folder) / str(number),
-                workers=args.workers,
-            )
-            seconds["prepare"].append(time.perf_counter() - start)
+
+        def prepared(workers: int, encoder: EncoderName) -> int:
+            """Into a folder that is deleted."""
+            with tempfile.TemporaryDirectory(dir=folder) as out:
+                arguments = {"workers": workers, "encoder": encoder}
+                splits = prepare(
+                    find_corpus(str(corpus)), args.tokenizer, Path(out), **arguments
+                ).splits
+            return sum(split.tokens - split.documents for split in splits.values())
+
+        runs: dict[str, Callable[[], int]] = {
+            "plain": lambda: sum(len(published.encode_ordinary(text)) for text in texts),
+            "loop": lambda: sum(len(encoding.encode_ordinary(text)) for text in texts),
+            "prepare, tiktoken": lambda: prepared(args.workers, "tiktoken"),
+            "one worker": lambda: prepared(1, "gigatoken"),
+            "prepare": lambda: prepared(args.workers, "gigatoken"),
+        }
+        counts = set()
+        for _ in range(args.rounds):
+            for way, run in runs.items():
+                start, used = time.perf_counter(), _cpu()
+                counts.add(run())
+                seconds[way].append(time.perf_counter() - start)
+                cpu[way].append(_cpu() - used)
+        (tokens,) = counts
+        stages = _stages(corpus, tokenizer)
     return {
         "source": args.source,
         "tokenizer": Path(args.tokenizer).name,
         "workers": args.workers,
         "rounds": args.rounds,
         "documents": len(texts),
+        "megabytes": args.megabytes,
         "tokens": tokens,
         "tokens_per_s": {way: tokens / statistics.median(s) for way, s in seconds.items()},
+        "tokens_per_cpu_s": {way: tokens / statistics.median(s) for way, s in cpu.items()},
         "ratio_to_plain": _ratio(seconds, "prepare", "plain"),
         "ratio_to_loop": _ratio(seconds, "prepare", "loop"),
-        "limit_to_loop": _ratio(seconds, "processes", "loop"),
+        "cpu_ratio_to_plain": _ratio(cpu, "prepare", "plain"),
+        "ratio_to_one_worker": _ratio(seconds, "prepare", "one worker"),
+        "stages_mb_per_cpu_s": stages,
     }
+
+
+def _cpu() -> float:
+    """Seconds that this process and those that it has started and that have ended have used."""
+    return sum(os.times()[:4])
+
+
+def _stages(corpus: Path, tokenizer: BaseTokenizer) -> dict[str, float]:
+    """Megabytes of text per second of one process."""
+    seconds: dict[str, float] = dict.fromkeys(
+        ("reading", "splitting", "encoding, first", "encoding", "hashing the tokens"), 0.0
+    )
+    encoder, _ = choose_encoder(tokenizer, np.dtype("<u2"), "gigatoken")
+    sizes = dict.fromkeys(seconds, 0)
+    met = set()
+
+    def spent(stage: str, size: int, begun: float) -> None:
+        seconds[stage] += time.process_time() - begun
+        sizes[stage] += size
+
+    for part in find_corpus(str(corpus)).parts():
+        begun = time.process_time()
+        texts = list(read_row_group(part.file, part.number, part.text_key, part.first_row))
+        size = sum(map(len, texts))
+        spent("reading", size, begun)
+        begun = time.process_time()
+        for place, text in enumerate(texts):
+            part.rule.split(place, text)
+        spent("splitting", size, begun)
+        begun = time.process_time()
+        tokens, _ = encoder.encode(texts)
+        spent("encoding" if texts[0] in met else "encoding, first", size, begun)
+        met.update(texts)
+        begun = time.process_time()
+        hashlib.sha256(tokens).hexdigest()
+        spent("hashing the tokens", size, begun)
+    return {stage: sizes[stage] / max(seconds[stage], 1e-9) / 1e6 for stage in seconds}
 
 
 def _ratio(seconds: dict[str, list[float]], way: str, other: str) -> float:
     """Of the rates, each round by itself."""
     return statistics.median(q / p for p, q in zip(seconds[way], seconds[other], strict=True))
-
-
-def _at_once(encode: Callable[[str], list[int]], texts: list[str], workers: int) -> float:
-    """Seconds until the last of the processes is done."""
-    start = time.perf_counter()
-    children = []
-    for number in range(workers):
-        child = os.fork()
-        if not child:
-            for text in texts[number::workers]:
-                encode(text)
-            os._exit(0)
-        children.append(child)
-    for child in children:
-        os.waitpid(child, 0)
-    return time.perf_counter() - start
 
 
 def _texts(args: Arguments) -> list[str]:

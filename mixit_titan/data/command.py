@@ -1,5 +1,7 @@
 """`mixit-titan prepare`: its arguments, its progress bar and what it prints."""
 
+import functools
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -9,14 +11,19 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from mixit_titan.data.encoding import EncodedBatch
+from mixit_titan.data.fast_encoder import EncoderName
+from mixit_titan.data.packing_costs import packing_costs
 from mixit_titan.data.prepare import SHARD_TOKENS, available_workers, prepare
 from mixit_titan.data.shards import Manifest, Shard, is_prepared
 from mixit_titan.data.sources import Corpus, find_corpus
 from mixit_titan.errors import ConfigError
 from mixit_titan.ranges import COUNT, Range
 from mixit_titan.tables import screen_table
+
+_LENGTHS = (256, 512, 1024, 2048, 4096)
 
 
 @dataclass(kw_only=True)
@@ -46,11 +53,14 @@ class PrepareArguments:
     train_documents: Annotated[int | None, COUNT] = None
     """So many first documents are for training."""
     validation_documents: Annotated[int | None, COUNT] = None
-    """So many that follow are for validation."""
+    """So many that follow are for validation (default: a twentieth as many)."""
     shard_tokens: Annotated[int, Range(least=1, most=2**40)] = SHARD_TOKENS
     """A shard is finished by the document that brings it to so many tokens."""
     workers: Annotated[int | None, Range(least=1, most=4096)] = None
     """Processes that tokenise (default: one for each core). The shards do not depend on it."""
+    encoder: EncoderName = "auto"
+    """gigatoken, where it is installed and knows the tokenizer, else tiktoken (for ranks) or
+    tokenizers (for a tokenizer.json). The shards do not depend on it."""
 
 
 def run_prepare(args: PrepareArguments) -> None:
@@ -75,6 +85,8 @@ def run_prepare(args: PrepareArguments) -> None:
                 args.out,
                 workers=args.workers or available_workers(),
                 shard_tokens=args.shard_tokens,
+                encoder=args.encoder,
+                on_encoder=functools.partial(print, file=sys.stderr),
                 on_start=bar.begin,
                 on_batch=bar.add,
             )
@@ -147,3 +159,18 @@ def _print_summary(manifest: Manifest, out: Path, bar: Bar) -> None:
     title = f"{out}: {tokenizer.name}, {tokenizer.vocab_size:,} tokens"
     Console().print(screen_table(title, header, rows))
     print(f"This time: {bar.rates()}")
+    Console().print(_costs(manifest, out))
+    words = ["mixit-titan", "train", "train_configs/debug_mixit.toml", "--data.path", str(out)]
+    print(f"Train on it, for example: {shlex.join(words)}")
+
+
+def _costs(manifest: Manifest, out: Path) -> Table:
+    """Of training, for the lengths of the flavors' rows and those around them."""
+    ways = ("stream: documents split", "documents: tokens cut off", "documents: padding")
+    header = ("training.seq_len", *ways)
+    rows = [
+        (length, *(f"{share:.1%}" for share in packing_costs(out, manifest, "train", length)))
+        for length in _LENGTHS
+    ]
+    title = "Cost of data.packing, of the training documents"
+    return screen_table(title, header, rows)

@@ -46,13 +46,13 @@ _NOT_TEXT = (".json", ".csv", ".tsv", ".gz", ".zst", ".bz2", ".xz", ".zip", ".ta
 
 def local_files(path: Path, kinds: tuple[str, ...] = KINDS) -> LocalFiles:
     """A file, or the files of a folder and of those below it."""
+    place = path.resolve()
+    if place.is_relative_to("/proc") or place.is_relative_to("/sys"):
+        raise ConfigError(f"{path} is the kernel's, and no corpus: name a file or a folder")
     if path.is_file():
         if path.name.endswith(_NOT_TEXT) and not path.name.endswith(kinds):
             raise ConfigError(f"{path} is not read by its ending: it must be {', '.join(kinds)}")
         return LocalFiles(path.parent, (path.name,))
-    place = path.resolve()
-    if place.is_relative_to("/proc") or place.is_relative_to("/sys"):
-        raise ConfigError(f"{path} is the kernel's, and no corpus: name a file or a folder")
     found = [file for file in _below(path) if file.name.endswith(kinds)]
     for file in found:
         if file.is_symlink() and not file.exists():

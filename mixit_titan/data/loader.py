@@ -91,6 +91,7 @@ class RowLoader(Configurable):
         self.rank = dp_rank
         self.batches = Batches(config, config.packed(seq_len), local_batch_size)
         self.identity = config.identity(seq_len)
+        self.vocab = self.batches.packed.split.vocab
         self.counted_by = {key: self.identity[key] for key in COUNTED_BY}
         self.consumed = 0  # places, over all ranks
 

@@ -8,16 +8,18 @@ corpus gives the same bytes, by any number of workers and interruptions. The jou
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torchtitan.components.tokenizer import BaseTokenizer
+from torchtitan.tools.logging import logger
 
 from mixit_titan.data.bpe import check_vocabulary, train_tokenizer
-from mixit_titan.data.encoding import EncodedBatch, Encoder, encoded
+from mixit_titan.data.encoding import EncodedBatch, Encoder
+from mixit_titan.data.fast_encoder import EncoderName, FastEncoder, choose_encoder
 from mixit_titan.data.files import HubFiles
 from mixit_titan.data.journal import Journal, alone, check_same, open_journal
 from mixit_titan.data.shards import (
@@ -29,7 +31,7 @@ from mixit_titan.data.shards import (
     write_manifest,
 )
 from mixit_titan.data.sources import Corpus
-from mixit_titan.data.splits import Document
+from mixit_titan.data.splits import unfinished
 from mixit_titan.data.tokenizers import (
     build_tokenizer,
     copy_tokenizer,
@@ -38,6 +40,7 @@ from mixit_titan.data.tokenizers import (
     vocabulary,
 )
 from mixit_titan.data.verification import check_tokenizer, verify
+from mixit_titan.data.workers import DocumentDiffers, encoded
 from mixit_titan.data.writer import SplitWriter
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import writing
@@ -52,7 +55,9 @@ def prepare(
     *,
     workers: int,
     shard_tokens: int = SHARD_TOKENS,
+    encoder: EncoderName = "auto",
     wait: bool = False,
+    on_encoder: Callable[[str], None] = logger.info,
     on_start: Callable[[list[Shard]], None] = lambda finished: None,
     on_batch: Callable[[EncodedBatch], None] = lambda batch: None,
 ) -> Manifest:
@@ -80,8 +85,10 @@ def prepare(
         corpus = corpus.at(journal.state)
         with writing(folder):
             built = _save_tokenizer(folder, tokenizer, built, corpus)
+        encode, said = choose_encoder(built, _dtype(built), encoder)
+        on_encoder(said)
         on_start([*chain.from_iterable(journal.shards.values())])
-        _write_shards(journal, corpus, built, workers, on_batch)
+        _write_shards(journal, corpus, encode, workers, on_batch)
         manifest = _manifest(journal, corpus, built, tokenizer)
         with writing(folder):
             write_manifest(folder, manifest)
@@ -125,37 +132,38 @@ def _dtype(tokenizer: BaseTokenizer) -> np.dtype:
 def _write_shards(
     journal: Journal,
     corpus: Corpus,
-    tokenizer: BaseTokenizer,
+    encoder: Encoder | FastEncoder,
     workers: int,
     on_batch: Callable[[EncodedBatch], None],
 ) -> None:
-    encoder = Encoder(tokenizer, _dtype(tokenizer))
     writers: dict[str, SplitWriter] = {}
-    documents = _unwritten(corpus.documents(), journal)
+    done = Counter(
+        {split: sum(s.documents for s in shards) for split, shards in journal.shards.items()}
+    )
     with contextlib.ExitStack() as stack:
-        for batch in encoded(documents, encoder, workers):
-            with writing(journal.folder):
-                if batch.split not in writers:
-                    writer = SplitWriter(journal, batch.split)
-                    writers[batch.split] = stack.enter_context(writer)
-                writers[batch.split].add(batch)
-            on_batch(batch)
+        try:
+            for batch in encoded(unfinished(corpus.parts(), done), encoder, workers):
+                with writing(journal.folder):
+                    if batch.split not in writers:
+                        writer = SplitWriter(journal, batch.split)
+                        writers[batch.split] = stack.enter_context(writer)
+                    writers[batch.split].add(batch)
+                done[batch.split] += len(batch.lengths)
+                on_batch(batch)
+        except DocumentDiffers as error:
+            raise _differ(encoder, error, done) from None
         _check_splits({*writers, *journal.shards}, corpus)
         with writing(journal.folder):
             for writer in writers.values():
                 writer.finish()
 
 
-def _unwritten(documents: Iterator[Document], journal: Journal) -> Iterator[Document]:
-    """Without the documents of the shards that are whole: the first ones of each split."""
-    skip = Counter(
-        {split: sum(s.documents for s in shards) for split, shards in journal.shards.items()}
+def _differ(encoder: FastEncoder, error: DocumentDiffers, done: Counter[str]) -> ConfigError:
+    number, exact = done[error.split] + error.document + 1, encoder.exact.name
+    return ConfigError(
+        f"gigatoken does not give document {number:,} of {error.split} the ids of {exact}: run the "
+        f"same command with --encoder {exact} to resume with that"
     )
-    for document in documents:
-        if skip[document.split]:
-            skip[document.split] -= 1
-        else:
-            yield document
 
 
 def _check_splits(splits: set[str], corpus: Corpus) -> None:

@@ -12,17 +12,17 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.reading import regular
 
 # How text is cut into pieces before the merges, by GPT-2, GPT-4, Llama-3 and GPT-4o.
-_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-_GPT4 = (
+GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+GPT4 = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
-_LLAMA3 = (
+LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_GPT4O = (
+GPT4O = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -31,19 +31,19 @@ _GPT4O = (
 # at once (benchmarks/prepare.py). And readable to Hugging Face's tokenizers, for an export: there
 # `{1,3}+` would be another thing.
 _FAST = {
-    _GPT2: r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s++$|\s+(?!\S)|\s",
-    _GPT4: (
+    GPT2: r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s++$|\s+(?!\S)|\s",
+    GPT4: (
         r"(?:'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
         r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
     ),
-    _LLAMA3: (
+    LLAMA3: (
         r"(?:(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)|\s++$|\s+(?!\S)|\s"
     ),
 }
 # A file of ranks does not say how text is cut, nor its end-of-text id. By the number of ranks:
 # p50k_base, cl100k_base and o200k_base.
-_PUBLISHED = {50280: (_GPT2, 50256), 100256: (_GPT4, 100257), 199998: (_GPT4O, 199999)}
+_PUBLISHED = {50280: (GPT2, 50256), 100256: (GPT4, 100257), 199998: (GPT4O, 199999)}
 _LIKE_GPT2 = 100_000  # fewer ranks than these are cut as GPT-2 does
 _LONGEST = 2**16  # bytes of a line
 _LLAMA3_RANKS, _LLAMA3_SPECIALS = 128000, 256
@@ -61,7 +61,7 @@ class RankTokenizer(BaseTokenizer):
         super().__init__()
         ranks = _read_ranks(config.path)
         if len(ranks) == _LLAMA3_RANKS:
-            specials, self.pattern = _llama3_specials(), _LLAMA3
+            specials, self.pattern = _llama3_specials(), LLAMA3
             self.eos_id = specials["<|end_of_text|>"]
         else:
             self.pattern, self.eos_id = _pattern(ranks, config.path)
@@ -111,7 +111,7 @@ def _pattern(ranks: dict[bytes, int], path: str) -> tuple[str, int]:
             f"{path} has {len(ranks):,} ranks, and how its tokenizer cuts text is not known: name "
             "a folder with its tokenizer.json instead"
         )
-    return _GPT2, max(ranks.values()) + 1
+    return GPT2, max(ranks.values()) + 1
 
 
 def _llama3_specials() -> dict[str, int]:

@@ -6,6 +6,8 @@ little.
 Nothing is held whole: a text file of any size, also one without a newline, goes through in pieces.
 """
 
+import contextlib
+import functools
 import gzip
 import io
 import json
@@ -33,34 +35,94 @@ def has_records(name: str) -> bool:
 
 def read_records(file: Path, text_key: str) -> Iterator[bytes]:
     """The texts of the records of a .jsonl or .parquet file."""
-    reader = _parquet if file.suffix == ".parquet" else _jsonl
+    with _readable(file):
+        if file.suffix != ".parquet":
+            yield from _jsonl(file, text_key)
+    if file.suffix == ".parquet":
+        for number, (first_row, _, _) in enumerate(row_groups(file, text_key)):
+            yield from read_row_group(file, number, text_key, first_row)
+
+
+def row_groups(file: Path, text_key: str) -> list[tuple[int, int, int]]:
+    """The first row, the number of rows and the bytes of the texts of each row group of a
+    .parquet file."""
+    with _readable(file):
+        table = _open_table(file, text_key)
+        groups, first = [], 0
+        schema = table.metadata.schema
+        paths = [schema.column(place).path.split(".") for place in range(len(schema))]
+        columns = [place for place, path in enumerate(paths) if path[0] == text_key]
+        for number in range(table.num_row_groups):
+            group = table.metadata.row_group(number)
+            size = sum(group.column(place).total_uncompressed_size for place in columns)
+            groups.append((first, group.num_rows, size))
+            first += group.num_rows
+        return groups
+
+
+def read_row_group(file: Path, number: int, text_key: str, first_row: int) -> Iterator[bytes]:
+    """The texts of a row group."""
+    with _readable(file):
+        table, row = _open_table(file, text_key), first_row
+        # Few rows at a time, by no threads of its own: other processes have the cores.
+        columns = {"columns": [text_key], "row_groups": [number]}
+        for batch in table.iter_batches(batch_size=128, use_threads=False, **columns):
+            column = batch.column(0)
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            _check_column(column, text_key, file, row)
+            for value in column:
+                yield value.as_buffer().to_pybytes()
+            row += len(column)
+
+
+@contextlib.contextmanager
+def _readable(file: Path) -> Iterator[None]:
     try:
-        yield from reader(file, text_key)
-    except ConfigError:
-        raise
+        yield
     except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
         raise ConfigError(
             f"{file} cannot be read, it may be damaged or cut short ({error}): fetch it again"
         ) from None
 
 
+def _open_table(file: Path, text_key: str) -> pq.ParquetFile:
+    stat = file.stat()
+    table = _opened_table(file, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    if text_key not in table.schema_arrow.names:
+        raise _absent(str(file), text_key, table.schema_arrow.names)
+    return table
+
+
+@functools.lru_cache(maxsize=1)  # a table of many row groups says much of itself
+def _opened_table(file: Path, *state: int) -> pq.ParquetFile:
+    return pq.ParquetFile(file)
+
+
 def read_pieces(file: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     """The text between two bytes of a file. A piece ends at an empty line, else at a line's end,
     else before a space, else between two characters; joined, the pieces are the text."""
+    with opened(file) as stream:
+        stream.seek(start)
+        left = (file.stat().st_size if stop is None else stop) - start
+        offset, rest = start, b""
+        while left or rest:
+            block = stream.read(min(PIECE - len(rest), left))
+            left = left - len(block) if block else 0
+            rest += block
+            end = _end_of_piece(rest) if left else len(rest)
+            if end:
+                _decode(rest[:end], file, offset)
+                yield rest[:end]
+            offset, rest = offset + end, rest[end:]
+
+
+@contextlib.contextmanager
+def opened(file: Path) -> Iterator[BinaryIO]:
+    """A text file; a ConfigError if it cannot be opened, or within if it cannot be read."""
     try:
         with open(file, "rb", opener=regular) as stream:
-            stream.seek(start)
-            left = (file.stat().st_size if stop is None else stop) - start
-            offset, rest = start, b""
-            while left or rest:
-                block = stream.read(min(PIECE - len(rest), left))
-                left = left - len(block) if block else 0
-                rest += block
-                end = _end_of_piece(rest) if left else len(rest)
-                if end:
-                    _decode(rest[:end], file, offset)
-                    yield rest[:end]
-                offset, rest = offset + end, rest[end:]
+            yield stream
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
 
@@ -132,22 +194,6 @@ def _encode(text: Any, text_key: str, where: str) -> bytes:
         raise ConfigError(
             f"{where}: {text_key!r} has half of a surrogate pair in it: mend or remove the record"
         ) from None
-
-
-def _parquet(file: Path, text_key: str) -> Iterator[bytes]:
-    with pq.ParquetFile(file) as table:
-        if text_key not in table.schema_arrow.names:
-            raise _absent(str(file), text_key, table.schema_arrow.names)
-        row = 0
-        # Few rows at a time, by no threads of its own: other processes have the cores.
-        for batch in table.iter_batches(batch_size=128, columns=[text_key], use_threads=False):
-            column = batch.column(0)
-            if pa.types.is_dictionary(column.type):
-                column = column.dictionary_decode()
-            _check_column(column, text_key, file, row)
-            for value in column:
-                yield value.as_buffer().to_pybytes()
-            row += len(column)
 
 
 def _check_column(column: pa.Array, text_key: str, file: Path, row: int) -> None:

@@ -10,8 +10,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mixit_titan.data.files import HubFiles, LocalFiles, local_files
-from mixit_titan.data.readers import KINDS, has_records, read_pieces, read_records
-from mixit_titan.data.splits import Document, by_count, by_text, held_out, last_part
+from mixit_titan.data.readers import (
+    KINDS,
+    has_records,
+    read_pieces,
+    read_records,
+    read_row_group,
+    row_groups,
+)
+from mixit_titan.data.splits import (
+    HELD_OUT,
+    ByCount,
+    ByText,
+    Document,
+    RowGroup,
+    assigned,
+    by_count,
+    held_out,
+    last_part,
+)
 from mixit_titan.data.wikitext import read_articles
 from mixit_titan.errors import ConfigError
 
@@ -19,6 +36,7 @@ STDLIB = "stdlib"
 FINEWEB = "fineweb-edu"
 WIKITEXT = ("wikitext-103", "wikitext-2")
 _SUBSET = "sample-10BT"
+_LARGE = 2**26  # bytes of the texts of a row group
 _PAPER = {"train": 1_048_576, "validation": 4_096}
 _PART = re.compile(r"(?:.*[/._-])?(train|valid|test)(?:ation)?[._-].*")
 
@@ -62,29 +80,48 @@ class Corpus:
 
     def documents(self) -> Iterator[Document]:
         """Always in the same order. The splits are disjoint."""
+        for part in self.parts():
+            if isinstance(part, Document):
+                yield part
+            else:
+                yield from part.documents()
+
+    def parts(self) -> Iterator[Document | RowGroup]:
+        """The documents, where those of a row group of a table need not be read here."""
         if self.articles:
             return self._articles()
         if self.train_documents is not None:
-            texts = chain.from_iterable(map(self._texts, self.files.names))
-            counts = {"train": self.train_documents, "validation": self.validation_documents}
-            return by_count(texts, **counts, source=self.name)
+            pieces = chain.from_iterable(map(self._pieces, self.files.names))
+            rule = ByCount(self.train_documents, self.validation_documents)
+            return by_count(pieces, rule, self.name)
         if len(self.files.names) == 1 and not has_records(self.files.names[0]):
             return self._parts()
         return self._folder()
 
-    def _texts(self, name: str) -> Iterator[bytes]:
+    def _pieces(self, name: str) -> Iterator[bytes | RowGroup]:
         file = self.files.path(name)
-        return read_records(file, self.text_key) if has_records(name) else read_pieces(file)
+        if not name.endswith(".parquet"):
+            yield from read_records(file, self.text_key) if has_records(name) else read_pieces(file)
+            return
+        for number, (first, rows, size) in enumerate(row_groups(file, self.text_key)):
+            if size > _LARGE:  # it would be too much for one process to hold
+                yield from read_row_group(file, number, self.text_key, first)
+            else:
+                yield RowGroup(
+                    file=file, number=number, first_row=first, rows=rows, text_key=self.text_key
+                )
 
-    def _folder(self) -> Iterator[Document]:
+    def _folder(self) -> Iterator[Document | RowGroup]:
         """The hash of a text file's name decides on its split, that of the text for a record."""
         records = [name for name in self.files.names if has_records(name)]
         texts = [name for name in self.files.names if not has_records(name)]
         validation = held_out(texts)
         for name in texts:
             split = "validation" if name in validation else "train"
-            yield from (Document(split, text) for text in self._texts(name))
-        yield from by_text(chain.from_iterable(map(self._texts, records)))
+            yield from (Document(split, text) for text in read_pieces(self.files.path(name)))
+        first = (read_records(self.files.path(name), self.text_key) for name in records)
+        rule = ByText.of(chain.from_iterable(first))
+        yield from assigned(chain.from_iterable(map(self._pieces, records)), rule)
 
     def _parts(self) -> Iterator[Document]:
         """The last part of a single text file is for validation."""
@@ -132,8 +169,10 @@ def find_corpus(
         files = _standard_library()
     else:
         files = _local(name)
-    if not on_hub and None in counts.values() and any(counts.values()):
-        raise ConfigError("--train-documents and --validation-documents go together")
+    if not on_hub and train_documents is not None and validation_documents is None:
+        counts["validation_documents"] = max(1, train_documents // HELD_OUT)
+    elif not on_hub and validation_documents is not None and train_documents is None:
+        raise ConfigError("--validation-documents is given alone: name --train-documents too")
     label = name if on_hub or name == STDLIB else Path(name).resolve().name
     articles = name in WIKITEXT
     return Corpus(name=label, files=files, text_key=text_key, articles=articles, **counts)

@@ -1,16 +1,18 @@
 """Which documents are for training and which for validation: disjoint, and the same every time."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from mixit_titan.data.readers import PIECE, before_character
+from mixit_titan.data.readers import PIECE, before_character, opened, read_row_group
 from mixit_titan.errors import ConfigError
 from mixit_titan.hashing import text_hash
 
-_HELD_OUT = 20  # one document in so many is for validation
-_LOW = 2**64 // _HELD_OUT
+HELD_OUT = 20  # one document in so many is for validation
+_LOW = 2**64 // HELD_OUT
 _FEW = 256  # texts that are looked at before the first one is assigned
 
 
@@ -20,29 +22,127 @@ class Document(NamedTuple):
     """In UTF-8."""
 
 
-def by_count(
-    texts: Iterator[bytes], *, train: int, validation: int, source: str
-) -> Iterator[Document]:
-    """The first ones are for training, those that follow for validation."""
-    count = 0
-    for count, text in enumerate(islice(texts, train + validation), 1):
-        yield Document("train" if count <= train else "validation", text)
-    if count < train + validation:
-        raise ConfigError(
-            f"{source} has {count:,} documents and {train:,} for training and {validation:,} for "
-            "validation were asked for: set --train-documents and --validation-documents"
-        )
+@dataclass(frozen=True)
+class ByCount:
+    """The first documents are for training, those that follow for validation."""
+
+    train: int
+    validation: int
+
+    def split(self, place: int, text: bytes) -> str | None:
+        """None: the document is for nothing."""
+        if place < self.train:
+            return "train"
+        return "validation" if place < self.train + self.validation else None
+
+    def count(self, group: "RowGroup") -> Counter[str]:
+        """How many documents of each split are in a row group."""
+        end = group.place + group.rows
+        train = max(0, min(end, self.train) - group.place)
+        both = max(0, min(end, self.train + self.validation) - group.place)
+        return Counter(train=train, validation=both - train)
 
 
-def by_text(texts: Iterable[bytes]) -> Iterator[Document]:
+@dataclass(frozen=True)
+class ByText:
     """The hash of a text decides, so that one that occurs twice is in one split only."""
-    following = iter(texts)
-    first = list(islice(following, _FEW))
-    few = {text_hash(text) for text in first}
-    # Of few texts perhaps none has a low hash: then the lowest is held out.
-    limit = _LOW if len(first) == _FEW else max(_LOW, min(few, default=0) + 1)
-    for text in chain(first, following):
-        yield Document("validation" if text_hash(text) < limit else "train", text)
+
+    limit: int
+
+    @classmethod
+    def of(cls, texts: Iterable[bytes]) -> "ByText":
+        """The rule for these texts, of which few are looked at."""
+        first = [text_hash(text) for text in islice(texts, _FEW)]
+        # Of few texts perhaps none has a low hash: then the lowest is held out.
+        return cls(_LOW if len(first) == _FEW else max(_LOW, min(first, default=0) + 1))
+
+    def split(self, place: int, text: bytes) -> str:
+        return "validation" if text_hash(text) < self.limit else "train"
+
+    def count(self, group: "RowGroup") -> Counter[str]:
+        return Counter(document.split for document in group.documents())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowGroup:
+    """Documents that are rows of a table, for whoever reads them: many times as many bytes need not
+    be sent."""
+
+    file: Path
+    number: int
+    first_row: int
+    rows: int
+    text_key: str
+    place: int = 0
+    """Of its first document in the corpus."""
+    rule: ByCount | ByText | None = None
+    finished: tuple[tuple[str, int], ...] = ()
+    """How many of the first documents of a split are not wanted."""
+
+    def documents(self) -> Iterator[Document]:
+        skip = Counter(dict(self.finished))
+        texts = read_row_group(self.file, self.number, self.text_key, self.first_row)
+        for place, text in enumerate(texts, self.place):
+            split = self.rule.split(place, text)
+            if split is None:
+                return
+            if skip[split]:
+                skip[split] -= 1
+            else:
+                yield Document(split, text)
+
+
+def assigned(
+    pieces: Iterable[bytes | RowGroup], rule: ByCount | ByText
+) -> Iterator[Document | RowGroup]:
+    """Texts and row groups by the splits of a rule."""
+    place = 0
+    for piece in pieces:
+        if isinstance(piece, RowGroup):
+            yield replace(piece, place=place, rule=rule)
+            place += piece.rows
+        else:
+            yield Document(rule.split(place, piece), piece)
+            place += 1
+
+
+def by_count(
+    pieces: Iterable[bytes | RowGroup], rule: ByCount, source: str
+) -> Iterator[Document | RowGroup]:
+    """As many documents as the rule says, and no file is opened for more."""
+    wanted, count = rule.train + rule.validation, 0
+    for part in assigned(pieces, rule):
+        yield part
+        count += part.rows if isinstance(part, RowGroup) else 1
+        if count >= wanted:
+            return
+    raise ConfigError(
+        f"{source} has {count:,} documents and {rule.train:,} for training and "
+        f"{rule.validation:,} for validation were asked for: set --train-documents and "
+        "--validation-documents"
+    )
+
+
+def unfinished(
+    parts: Iterable[Document | RowGroup], finished: Counter[str]
+) -> Iterator[Document | RowGroup]:
+    """Without the first documents of each split. A row group of finished documents alone is left
+    out, so that a count that is known need not be read."""
+    left = Counter(finished)
+    for part in parts:
+        if isinstance(part, Document):
+            if left[part.split]:
+                left[part.split] -= 1
+            else:
+                yield part
+        elif not left.total():
+            yield part
+        else:
+            counts = part.rule.count(part)
+            skip = {split: min(left[split], count) for split, count in counts.items()}
+            left -= Counter(skip)
+            if skip != dict(counts):
+                yield replace(part, finished=tuple(skip.items()))
 
 
 def held_out(names: Iterable[str]) -> set[str]:
@@ -58,8 +158,8 @@ def last_part(file: Path) -> int:
     """The byte of a single text file at which its validation part begins: after a line, else at a
     space, else at a character."""
     size = file.stat().st_size
-    start = size - size // _HELD_OUT
-    with file.open("rb") as stream:
+    start = size - size // HELD_OUT
+    with opened(file) as stream:
         stream.seek(max(0, start - 4))
         before = start - stream.tell()
         block = stream.read(PIECE)

@@ -5,6 +5,7 @@ again, each time a little later, until it is finished. OUT/whole is never killed
 forked: a start of Python for each would take minutes.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -12,8 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.data import encoding, journal, prepare, writer
+from mixit_titan.data import journal, prepare, workers, writer
 from mixit_titan.data.sources import find_corpus
+
+with contextlib.suppress(ImportError):
+    import gigatoken  # noqa: F401  # once, and not in each of the processes
 
 STEPS = [
     (writer.ShardFile, "write"),
@@ -50,7 +54,7 @@ def run(corpus: str, folder: Path, step: int) -> bool:
     if child == 0:
         os.close(reading)
         killed_at(step)
-        encoding._BATCH = 400
+        workers._BATCH = 400
         prepare.prepare(find_corpus(corpus), 300, folder, workers=2, shard_tokens=800)
         os._exit(0)
     status = os.waitpid(child, 0)[1]

@@ -111,6 +111,8 @@ def test_the_command_says_what_it_did(
     call(*arguments)
     printed = capsys.readouterr()
     assert "validation" in printed.out and "300 documents" in printed.out
+    assert f"train_configs/debug_mixit.toml --data.path {tmp_path / 'out'}\n" in printed.out
+    assert "Cost of data.packing" in printed.out and "Encoding with bytes" in printed.err
     assert "tokens (" in printed.err and "/s)" in printed.err
     before = content(tmp_path / "out")
     call(*arguments)

@@ -15,7 +15,9 @@ import pytest
 
 from mixit_titan.data.encoding import EncodedBatch
 from mixit_titan.data.prepare import prepare
+from mixit_titan.data.readers import read_pieces
 from mixit_titan.data.sources import Corpus, find_corpus, fineweb_files
+from mixit_titan.data.splits import last_part
 from mixit_titan.errors import ConfigError
 from tests.data.tokens import stories, write_jsonl
 
@@ -77,6 +79,12 @@ def test_counts_overrule_the_hash(tmp_path: Path) -> None:
         splits(find_corpus(file, train_documents=44, validation_documents=7))
 
 
+@pytest.mark.parametrize(("train", "validation"), [(30, 1), (60, 3)])
+def test_training_documents_alone_hold_a_twentieth_as_many_out(train: int, validation: int) -> None:
+    corpus = find_corpus("stdlib", train_documents=train)
+    assert (corpus.train_documents, corpus.validation_documents) == (train, validation)
+
+
 def test_the_papers_split_is_the_default_of_fineweb(tmp_path: Path) -> None:
     corpus = find_corpus("fineweb-edu", local=str(write_jsonl(tmp_path / "a.jsonl", ["x"])))
     assert (corpus.train_documents, corpus.validation_documents) == (1_048_576, 4_096)
@@ -102,7 +110,10 @@ def test_the_standard_library_is_there() -> None:
         ({"name": "wikitext-2", "local": "/no/such"}, "--local '/no/such' does not exist"),
         ({"name": "stdlib", "local": "x"}, "--local is for fineweb-edu"),
         ({"name": "wikitext-2", "subset": "x"}, "--subset is for fineweb-edu"),
-        ({"name": "stdlib", "train_documents": 5}, "go together"),
+        (
+            {"name": "stdlib", "validation_documents": 5},
+            "given alone: name --train-documents",
+        ),
         ({"name": "stdlib", "train_documents": 0}, "--train-documents is 0: it must be at least 1"),
     ],
 )
@@ -289,10 +300,18 @@ def test_a_link_to_a_folder_inside_is_followed_once(tmp_path: Path) -> None:
     assert find_corpus(str(tmp_path)).files.names == ("below/a.txt",)
 
 
-@pytest.mark.parametrize("folder", ["/proc", "/proc/self/root/proc", "/sys"])
-def test_the_kernels_files_are_no_corpus(folder: str) -> None:
+@pytest.mark.parametrize("path", ["/proc", "/proc/self/root/proc", "/sys", "/proc/self/mem"])
+def test_the_kernels_files_are_no_corpus(path: str) -> None:
     with pytest.raises(ConfigError, match="is the kernel's, and no corpus"):
-        find_corpus(folder)
+        find_corpus(path)
+
+
+def test_a_text_that_a_disk_does_not_give_is_one_sentence() -> None:
+    broken = Path("/proc/self/mem")  # nothing is mapped at its start
+    with pytest.raises(ConfigError, match="mem cannot be read: Input/output error"):
+        last_part(broken)
+    with pytest.raises(ConfigError, match="mem cannot be read: Input/output error"):
+        list(read_pieces(broken, 0, 1))
 
 
 def test_a_folder_that_cannot_be_read_is_named(

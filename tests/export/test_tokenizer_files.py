@@ -9,8 +9,9 @@ import pytest
 import tiktoken
 from tokenizers import Tokenizer
 
+from mixit_titan.data.byte_level import from_ranks
 from mixit_titan.data.tokenizers import build_tokenizer
-from mixit_titan.export.tokenizer_files import from_bytes, from_ranks
+from mixit_titan.export.tokenizer_files import from_bytes
 from tests.data.test_tokenizers import write_ranks
 from tests.export.reader import TEXT
 

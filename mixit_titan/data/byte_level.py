@@ -1,0 +1,62 @@
+"""Ranks in tiktoken's format as a byte-level BPE of Hugging Face's `tokenizers`."""
+
+import tiktoken
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+
+
+def from_ranks(
+    encoding: tiktoken.Encoding, *, pattern: str | None = None, specials: bool = True
+) -> Tokenizer:
+    """The tokenizer that gives every text the ids of `encoding`.
+
+    tiktoken joins the pair whose union has the lowest rank. A list of pairs in the order of their
+    unions says the same: each token's last pair, and by it all before. `pattern` is another way to
+    write the pattern of `encoding`. Without `specials`, no text is taken for a special token.
+    """
+    alphabet, ranks = letters(), encoding._mergeable_ranks
+
+    def word(token: bytes) -> str:
+        return "".join(alphabet[byte] for byte in token)
+
+    pairs = [_last_pair(token, ranks) for token in sorted(ranks, key=ranks.get) if len(token) > 1]
+    merges = [(word(pair[0]), word(pair[1])) for pair in pairs if pair is not None]
+    special = encoding._special_tokens if specials else {}
+    # Special tokens too: else they would get the next ids, and some tokenizers leave a gap.
+    vocabulary = {word(token): rank for token, rank in ranks.items()} | special
+    # A piece that is a token is one: also where no chain of pairs leads to it.
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern or encoding._pat_str), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in special])
+    assert all(tokenizer.token_to_id(name) == rank for name, rank in special.items())
+    return tokenizer
+
+
+def _last_pair(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes] | None:
+    """The two parts that are joined last, when only lower ranks have been joined before."""
+    own = ranks[token]
+    parts = [token[i : i + 1] for i in range(len(token))]
+    joined = [ranks.get(token[i : i + 2], own) for i in range(len(token) - 1)]
+    while len(parts) > 2:
+        lowest = min(joined)
+        if lowest >= own:
+            return None
+        at = joined.index(lowest)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        del joined[at]
+        for pair in range(max(at - 1, 0), min(at + 1, len(joined))):
+            joined[pair] = ranks.get(parts[pair] + parts[pair + 1], own)
+    return parts[0], parts[1]
+
+
+def letters() -> list[str]:
+    """How byte-level tokenizers write each byte: as itself where it is visible in Latin-1, else as
+    one of the characters from 256 on."""
+    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    hidden = iter(range(0x100, 0x200))
+    return [chr(byte if byte in visible else next(hidden)) for byte in range(256)]
