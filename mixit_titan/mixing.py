@@ -1,6 +1,6 @@
 """The random mixing alone, for any model: importing it imports no torchtitan.
 
-    mix = RandomMixing(heads=8, head_width=64, length=1024)
+    mix = RandomMixing(heads=8, head_width=64, length=1024, layer=3)
     out = mix(v)  # (batch, tokens, heads, head width), in place of scaled_dot_product_attention
 
 Shapes: B batch, L length, N heads, H head width.
@@ -46,10 +46,11 @@ class RandomMixing(MixingMatrices):
     softmax(q k) v. It has no parameters, and needs an embedding of positions beside it.
 
     `length` is the longest sequence. `recipe` is "paper", "official" or a `Recipe`, of which the
-    knobs of the matrix count (std, noise, identity, sink_head, causal). Give each layer of a model
-    its `layer`: with the same seed and layer, matrices are the same. `storage` is "stored", or
-    "generated" to draw A while it is multiplied, which needs a GPU to be fast. `dtype` is what a
-    stored A is kept in, and what the product is computed in: bfloat16 for a model under autocast.
+    knobs of the matrix count (std, noise, identity, sink_head, causal). `layer` is the number of
+    the layer that it is in: with the same seed and layer, matrices are the same. `storage` is
+    "stored", or "generated" to draw A while it is multiplied, which needs a GPU to be fast. `dtype`
+    is what a stored A is kept in, and what the product is computed in: bfloat16 for a model under
+    autocast.
 
     A moves and casts with the model, where it is drawn again: also by `to_empty`, for a model that
     was made on the meta device.
@@ -61,11 +62,11 @@ class RandomMixing(MixingMatrices):
         head_width: int,
         length: int,
         *,
+        layer: int,
         recipe: str | Recipe = "paper",
         causal: bool | None = None,
         noise: Noise | None = None,
         seed: int = 0,
-        layer: int = 0,
         storage: Literal["stored", "generated"] = "stored",
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -142,8 +143,9 @@ class RandomMixing(MixingMatrices):
 
     def extra_repr(self) -> str:
         return (
-            f"heads={len(self.heads)}, length={self.spec.length}, seed={self.spec.seed}, "
-            f"layer={self.layer}, causal={self.spec.causal}, storage={self.form!r}"
+            f"heads={len(self.heads)}, head_width={self.head_width}, length={self.spec.length}, "
+            f"layer={self.layer}, seed={self.spec.seed}, causal={self.spec.causal}, "
+            f"noise={self.spec.noise!r}, storage={self.form!r}, dtype={self.dtype}"
         )
 
     def forward(

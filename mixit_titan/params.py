@@ -13,11 +13,11 @@ import tyro
 from mixit_titan.config.toml import check_options
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text
-from mixit_titan.model.accounting import report
+from mixit_titan.model.accounting import mixing_layers, report
 from mixit_titan.model.hardware import GIB, GPUS, GPUS_PER_NODE
 from mixit_titan.model.shapes import FLAVORS, find_flavor
 from mixit_titan.model.storage import Storage, choose_form
-from mixit_titan.model.variants import VARIANTS, find_variant
+from mixit_titan.model.variants import VARIANTS, find_stack
 from mixit_titan.options import flag, read_known_options
 from mixit_titan.ranges import COUNT, Range
 from mixit_titan.tables import markdown_table
@@ -37,6 +37,8 @@ class ParamsArguments:
     """
 
     variant: Annotated[str | None, tyro.conf.arg(help=", ".join(VARIANTS))] = None
+    stack: str | None = None
+    """Layers that are not all alike, such as "mixit*3 standard" or "frozen_qk@upper"."""
     flavor: Annotated[str, tyro.conf.arg(help=", ".join(FLAVORS))] = "debug"
     ranks: Annotated[int | None, Range(least=1, most=2**20)] = None
     """Ranks that share the memory by FSDP2; with --config and --shipped, GPUs. Default: 1; as many
@@ -83,7 +85,8 @@ def _check(args: ParamsArguments, overrides: list[str]) -> None:
     if args.config is None and not args.shipped:
         return
     plain = {field.name: field.default for field in dataclasses.fields(ParamsArguments)}
-    for name in ("flavor", "dtype", "storage", "seq_len", *(["variant"] if args.shipped else [])):
+    names = ["flavor", "dtype", "storage", "seq_len"]
+    for name in [*names, *(["variant", "stack"] if args.shipped else [])]:
         if getattr(args, name) != plain[name]:
             advice = (
                 "it shows the files as they are, with all variants; --config FILE changes one"
@@ -96,12 +99,14 @@ def _check(args: ParamsArguments, overrides: list[str]) -> None:
 
 
 def _model(args: ParamsArguments) -> None:
-    shape, variant = find_flavor(args.flavor), find_variant(args.variant or "standard")
+    shape = find_flavor(args.flavor)
+    variant = "standard" if args.stack is None and args.variant is None else args.variant
+    stack = find_stack(shape.layers, stack=args.stack, variant=variant)
     if args.seq_len is not None:
         shape = dataclasses.replace(shape, seq_len=args.seq_len)
-    form = choose_form(args.storage, shape, args.dtype)
+    form = choose_form(args.storage, shape, args.dtype, layers=mixing_layers(shape, stack))
     ranks = args.ranks or 1
-    counts = report(shape, variant, form, seq_len=shape.seq_len, ranks=ranks, dtype=args.dtype)
+    counts = report(shape, stack, form, seq_len=shape.seq_len, ranks=ranks, dtype=args.dtype)
     counts = {"flavor": args.flavor, **counts}
     print(json_text(counts) if args.json else _model_text(counts))
 
@@ -114,8 +119,9 @@ def _run(args: ParamsArguments, overrides: list[str]) -> None:
 
     assert args.config is not None
     ranks = args.ranks or own_ranks(args.config, overrides)
-    if args.variant is not None:
-        overrides = [*overrides, "--model.variant", args.variant]
+    for key in ("variant", "stack"):
+        if getattr(args, key) is not None:
+            overrides = [*overrides, f"--model.{key}", getattr(args, key)]
     gpu = find_gpu(args.gpu)
     plan = plan_run(args.config, overrides, world_size=ranks, on_gpus=True, gpu=gpu)
     found = estimate(plan, ranks=ranks, gpu=args.gpu)
@@ -163,6 +169,7 @@ def _run_text(found: "Estimate", steps: int) -> str:
             "there at once):",
             "",
             table,
+            "  largest local batch: the most rows at once that fit and divide the batch of a step",
             f"  {_received(dataclasses.asdict(received), received.total)}",
             f"  speed             {_speed(found, steps)}",
             *([] if found.fits else [f"  it does not fit   {found.advice()}"]),

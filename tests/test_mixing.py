@@ -26,7 +26,7 @@ CAST = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float64: 1e-6}
 
 def mixing(**changes: object) -> RandomMixing:
     settings = {"seed": SEED, "layer": LAYER} | changes
-    return RandomMixing(HEADS, WIDTH, LENGTH, **settings)
+    return RandomMixing(HEADS, WIDTH, LENGTH, **{"layer": 0} | settings)
 
 
 def values(dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -183,7 +183,7 @@ def test_a_change_of_the_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_wrong_arguments_are_one_sentence(change: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        RandomMixing(**{"heads": 2, "head_width": 4, "length": 8} | change)
+        RandomMixing(**{"heads": 2, "head_width": 4, "length": 8, "layer": 0} | change)
 
 
 @pytest.mark.parametrize("storage", ["stored", "generated"])
@@ -202,7 +202,7 @@ def test_wrong_arguments_are_one_sentence(change: dict, said: str) -> None:
 )
 def test_wrong_values_are_one_sentence(storage: str, values: torch.Tensor, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        RandomMixing(heads=2, head_width=4, length=8, storage=storage)(values)
+        RandomMixing(heads=2, head_width=4, length=8, layer=0, storage=storage)(values)
 
 
 def table(batch: int, length: int) -> torch.Tensor:
@@ -222,7 +222,7 @@ def table(batch: int, length: int) -> torch.Tensor:
 def test_documents_of_another_batch_are_one_sentence(documents: torch.Tensor) -> None:
     """The product takes their rows and bounds for v's, and would write beyond it."""
     with pytest.raises(ConfigError, match="not those of v, with 2 rows of 64 tokens"):
-        RandomMixing(heads=2, head_width=4, length=256)(
+        RandomMixing(heads=2, head_width=4, length=256, layer=0)(
             torch.ones(2, 64, 2, 4), documents=documents
         )
 

@@ -142,3 +142,11 @@ def test_a_mistake_is_one_sentence(
     assert exit_.value.code == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("stack", ["uniform", "learned standard"])
+def test_a_stack_that_mixes_without_mixing_matrices_is_modelled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, stack: str
+) -> None:
+    call(monkeypatch, "--config", FILE_1B, "--stack", stack)
+    assert "tokens/s" in capsys.readouterr().out

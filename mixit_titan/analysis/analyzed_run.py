@@ -24,19 +24,22 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe, find_recipe
-from mixit_titan.model.variants import VARIANTS, Variant
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.stack import Stack
+from mixit_titan.model.variants import VARIANTS
 from mixit_titan.reading import WrongFile, read_json
 from mixit_titan.runtime.trained import Trained, load_trained
-from mixit_titan.tasks.baselines import BASELINES
 from mixit_titan.tasks.models import build_model, model_config
 from mixit_titan.tasks.settings import Run
 from mixit_titan.tasks.task import task_name
 from mixit_titan.tasks.trained import load_trained_task
 
 _LONGEST = 256  # tokens of a piece of text
+_STD = (float, str)
+_SCALES = {"init_std?": (*_STD, {"*": _STD}), "embedding_std?": _STD}
 _SAVED = {
     "dataloader?": {"dataset_path?": str},
-    "model_spec?": {"model?": {"shape?": {"init_std?": float, "embedding_std?": float}}},
+    "model_spec?": {"model?": {"shape?": _SCALES}},
 }
 
 
@@ -87,8 +90,8 @@ def _task_run(run_dir: Path, count: int, task: str | None) -> AnalyzedRun:
     examples = task_sequences(test, run.task.padding, f"{name}'s test set")
     return AnalyzedRun(
         model=body(model),
-        variant=settings.variant,
-        title=f"{settings.variant} on {name}",
+        variant=settings.name,
+        title=f"{settings.name} on {name}",
         sequences=examples.take(slice(count)),
         test=examples,
         token_name=lambda token: shown(run.task.token_name(token)),
@@ -100,9 +103,9 @@ def _task_run(run_dir: Path, count: int, task: str | None) -> AnalyzedRun:
 
 def _as(run: Run, variant: str, layers: int) -> Run:
     """The run with another variant and depth. Knobs of a mixer stay with that mixer."""
-    settings = dataclasses.replace(run.settings, variant=variant, layers=layers, freeze=None)
-    own = run.settings.variant
-    if own in BASELINES or VARIANTS[own].mixer != VARIANTS[variant].mixer:
+    own, none = run.settings.layer_stack(), dict.fromkeys(("stack", "mixer", "freeze"))
+    settings = dataclasses.replace(run.settings, variant=variant, layers=layers, **none)
+    if own is None or own.mixes != VARIANTS[variant].mixes:
         settings = dataclasses.replace(settings, recipe=None, causal=True, init_std=None)
     return Run(task=run.task, settings=settings)
 
@@ -110,15 +113,15 @@ def _as(run: Run, variant: str, layers: int) -> Run:
 def _text_run(run_dir: Path, text: Path | None, count: int) -> AnalyzedRun:
     trained = load_trained(run_dir)
     config, saved = trained.model.config, _saved_config(run_dir)
-    shape = dataclasses.replace(config.shape, **_start_scales(saved))
-    recipes = {"mixing": find_recipe(MixingSection.recipe), "attention": Recipe()}
-    recipes[config.variant.mixer] = config.recipe
+    shape = _with_start_scales(config.shape, saved, run_dir)
+    recipes = {True: find_recipe(MixingSection.recipe), False: Recipe()}
+    recipes[config.stack.mixes] = config.recipe
 
-    def start(variant: Variant, layers: int) -> MixitLlama:
+    def start(stack: Stack, layers: int) -> MixitLlama:
         begun = llama_config(
             dataclasses.replace(shape, layers=layers),
-            variant,
-            recipes[variant.mixer],
+            stack,
+            recipes[stack.mixes],
             init_seed=config.init_seed,
             mixing_seed=config.mixing_seed,
             attention="sdpa",
@@ -127,13 +130,13 @@ def _text_run(run_dir: Path, text: Path | None, count: int) -> AnalyzedRun:
 
     return AnalyzedRun(
         model=body(trained.model),
-        variant=config.variant.name,
-        title=f"{config.variant.name} after {trained.step:,} steps",
+        variant=config.stack.name,
+        title=f"{config.stack.name} after {trained.step:,} steps",
         sequences=_text(trained, saved, text, count),
         test=None,
         token_name=lambda token: text_token_name(trained.tokenizer, token),
         tokenizer=trained.tokenizer,
-        own_start=lambda: start(config.variant, shape.layers),
+        own_start=lambda: start(config.stack, shape.layers),
         start=lambda variant, layers: start(VARIANTS[variant], layers),
     )
 
@@ -166,8 +169,11 @@ def _saved_config(run_dir: Path) -> dict[str, Any]:
     return {}
 
 
-def _start_scales(saved: dict[str, Any]) -> dict[str, float]:
+def _with_start_scales(shape: Shape, saved: dict[str, Any], run_dir: Path) -> Shape:
     """A checkpoint does not say how large its weights were at first."""
-    shape = saved.get("model_spec", {}).get("model", {}).get("shape", {})
-    scales = {key: shape.get(key, -1.0) for key in ("init_std", "embedding_std")}
-    return scales if min(scales.values()) >= 0 else {}
+    written = saved.get("model_spec", {}).get("model", {}).get("shape", {})
+    scales = {key: written[key] for key in ("init_std", "embedding_std") if key in written}
+    try:
+        return dataclasses.replace(shape, **scales)
+    except ConfigError as error:
+        raise WrongFile(run_dir / "config.json", str(error), "copy the run anew") from None

@@ -15,6 +15,7 @@ import torch
 from mixit_titan.analysis.hooks import attention_maps
 from mixit_titan.analysis.sequences import Sequences
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.stack import Stack
 
 SCORES = ("induction", "previous")
 
@@ -46,7 +47,7 @@ def attention(model: MixitLlama, sequences: Sequences) -> dict[str, Any]:
             for layer in range(layers)
             for head in range(heads)
         ],
-        **{f"{kind}_head": _best(scores.get(kind)) for kind in SCORES},
+        **{f"{kind}_head": _best(scores.get(kind), model.config.stack) for kind in SCORES},
         "uniform": {k: uniform[k] / places[k] if places[k] else None for k in SCORES},
         "places": places,
         "sequences": sequences.described,
@@ -64,8 +65,12 @@ def targets(tokens: list[int], asked: list[bool]) -> dict[str, list[tuple[int, i
     return {"induction": induction, "previous": [(i, i - 1) for i in range(1, len(tokens))]}
 
 
-def _best(scores: torch.Tensor | None) -> dict[str, Any] | None:
+def _best(scores: torch.Tensor | None, stack: Stack) -> dict[str, Any] | None:
+    """Among the layers that attend, if any: no token chooses where a mixing head looks."""
     if scores is None:
         return None
+    if stack.attends:
+        mixing = [n for n, pair in enumerate(stack.fill(len(scores))) if not pair.attends]
+        scores = scores.index_fill(0, torch.tensor(mixing, dtype=torch.long), -torch.inf)
     layer, head = divmod(int(scores.argmax()), scores.shape[1])
     return {"layer": layer, "head": head, "score": scores[layer, head].item()}

@@ -30,30 +30,34 @@ def draw_attention(
     looks: list[tuple[int, int]],
     *,
     title: str,
-    mixing: bool,
+    mixing: list[bool],
     path: Path,
 ) -> None:
     """`maps`: (N, L, L) of each layer, of the sequence whose tokens are `names`. `looks`: (i, j)
-    where an induction head would look from i at j. `mixing`: matrices that nothing read changes, so
-    that no head looks for anything."""
+    where an induction head would look from i at j. `mixing`: of each layer,
+    whether its matrices are those that nothing read changes, so that no head looks for
+    anything."""
     columns = min(_COLUMNS, len(maps[0]))
     rows_of_layer = math.ceil(len(maps[0]) / columns)
     side = _side(columns, len(names))
     size = (side * columns + 2, side * rows_of_layer * len(maps) + 1.5)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows_of_layer * len(maps), columns, squeeze=False)
-    colors = {"cmap": "Greys", "vmin": 0.0, "vmax": 1.0}
-    if mixing:
-        limit = _largest_beside_diagonal(maps)
-        colors = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+    colors = {False: {"cmap": "Greys", "vmin": 0.0, "vmax": 1.0}}
+    if any(mixing):
+        drawn = [maps_NLL for maps_NLL, mixes in zip(maps, mixing, strict=True) if mixes]
+        limit = _largest_beside_diagonal(drawn)
+        colors[True] = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+    images = {}
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
     for row in found["heads"]:
         down, across = divmod(row["head"], columns)
         axes = grid[row["layer"] * rows_of_layer + down, across]
-        image = axes.imshow(maps[row["layer"]][row["head"]].numpy(force=True), **colors)
-        best = [] if mixing else [kind for kind in SCORES if _is_best(found, kind, row)]
-        axes.set_title(_caption(row, best, scores=not mixing and side > 2), fontsize=8)
+        mixes, map_LL = mixing[row["layer"]], maps[row["layer"]][row["head"]]
+        images[mixes] = axes.imshow(map_LL.numpy(force=True), **colors[mixes])
+        best = [] if mixes else [kind for kind in SCORES if _is_best(found, kind, row)]
+        axes.set_title(_caption(row, best, scores=not mixes and side > 2), fontsize=8)
         _outline(axes, best)
         if "induction" in best and looks:
             i, j = zip(*looks, strict=True)
@@ -63,11 +67,12 @@ def draw_attention(
             _label(axes.yaxis, names, side)
     for axes in grid[-1]:
         _label(axes.xaxis, names, side, rotation=90)
-    bar = figure.colorbar(image, ax=grid, aspect=30, extend="max" if mixing else "neither")
-    bar.set_label("entry of the mixing matrix" if mixing else "share of attention")
+    for mixes, image in images.items():
+        bar = figure.colorbar(image, ax=grid, aspect=30, extend="max" if mixes else "neither")
+        bar.set_label("entry of the mixing matrix" if mixes else "share of attention")
     figure.supylabel("token that looks", fontsize=9)
     figure.supxlabel("token that is looked at", fontsize=9)
-    figure.suptitle(_headline(found, title, mixing), fontsize=11)
+    figure.suptitle(_headline(found, title, all(mixing)), fontsize=11)
     save_figure(figure, path)
 
 

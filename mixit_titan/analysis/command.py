@@ -111,14 +111,14 @@ def _attention(
     run: AnalyzedRun, args: AnalyzeArguments, path: Path
 ) -> tuple[dict[str, Any], Table]:
     tokens_1L, asked, what = _shown_sequence(run, args)
-    found = attention(run.model, run.sequences)
+    found, config = attention(run.model, run.sequences), run.model.config
     draw_attention(
         found,
         [maps_1NLL[0] for maps_1NLL in attention_maps(run.model, tokens_1L)],
         [run.token_name(token) for token in tokens_1L[0].tolist()],
         targets(tokens_1L[0].tolist(), asked)["induction"],
         title=f"{run.title}, {what}",
-        mixing=run.model.config.variant.mixer == "mixing",
+        mixing=[not pair.attends for pair in config.stack.fill(config.shape.layers)],
         path=path,
     )
     title = f"{run.title}: heads by where they look, mean over {run.sequences.described}"

@@ -116,7 +116,9 @@ def attention_features(queries_NDH: torch.Tensor, keys_NDH: torch.Tensor) -> Fea
 def mixing_features(heads: int, seed: int) -> Features:
     """What the paper's mixing matrices take, and its learned embedding of positions, of which a
     linear layer makes a constant for each."""
-    mix = RandomMixing(heads, WIDTH, LENGTH, recipe="paper", seed=seed, dtype=torch.float64)
+    mix = RandomMixing(
+        heads, WIDTH, LENGTH, layer=0, recipe="paper", seed=seed, dtype=torch.float64
+    )
     return lambda x_BLD: torch.cat(
         [_features(x_BLD, mix(_to_heads(x_BLD, heads))), _places(x_BLD)], -1
     )

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from torchtitan.models.common.attention import ScaledDotProductAttention
 
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.mixers.window import in_window
 
 
 def hidden_states(model: MixitLlama, tokens_BL: torch.Tensor) -> list[torch.Tensor]:
@@ -32,7 +33,8 @@ def attention_maps(model: MixitLlama, tokens_BL: torch.Tensor) -> list[torch.Ten
 
     def see(inner: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if isinstance(inner, ScaledDotProductAttention):
-            maps.append(_softmax(args[0], args[1], kwargs["scale"]))
+            window = getattr(inner, "window", args[0].shape[1])
+            maps.append(_softmax(args[0], args[1], kwargs["scale"], window))
         else:
             maps.append(_fixed(inner, args[0]))
 
@@ -59,14 +61,17 @@ def _forward(
             handle.remove()
 
 
-def _softmax(q_BLNH: torch.Tensor, k_BLKH: torch.Tensor, scale: float | None) -> torch.Tensor:
-    """softmax(scale q k^T) over the prefix; q and k have their rotary embedding already."""
+def _softmax(
+    q_BLNH: torch.Tensor, k_BLKH: torch.Tensor, scale: float | None, window: int
+) -> torch.Tensor:
+    """softmax(scale q k^T) over the last `window` tokens of the prefix; q and k have their rotary
+    embedding already."""
     heads, length = q_BLNH.shape[2], q_BLNH.shape[1]
     k_BLNH = k_BLKH.repeat_interleave(heads // k_BLKH.shape[2], dim=2)
     scores_BNLL = torch.einsum("binh,bjnh->bnij", q_BLNH, k_BLNH)
     scores_BNLL *= scale or 1 / math.sqrt(q_BLNH.shape[-1])
-    future_LL = torch.ones(length, length, dtype=torch.bool, device=q_BLNH.device).triu(1)
-    return scores_BNLL.masked_fill(future_LL, -torch.inf).softmax(-1)
+    seen_LL = in_window(length, window, q_BLNH.device)
+    return scores_BNLL.masked_fill(~seen_LL, -torch.inf).softmax(-1)
 
 
 def _fixed(inner: nn.Module, v_BLNH: torch.Tensor) -> torch.Tensor:

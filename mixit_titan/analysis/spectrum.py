@@ -62,7 +62,7 @@ def spectrum(
     """The same at a run's size, and the run's own maps (kind `trained`), if training changed
     them."""
     found = start_spectrum(start, tokens_1L, depths)
-    if trained.config.variant.mixer == "attention":
+    if trained.config.stack.attends:
         maps = [maps_1NLL[0] for maps_1NLL in attention_maps(trained, tokens_1L)]
         found["rows"] += product_rows("trained", maps, range(1, len(maps) + 1))
     return found

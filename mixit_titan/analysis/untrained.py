@@ -8,6 +8,7 @@ from torch import nn
 
 from mixit_titan.device import device_type
 from mixit_titan.model.build import llama_config
+from mixit_titan.model.initial_std import AUTHORS_STD
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe, find_recipe
 from mixit_titan.model.shapes import Shape
@@ -40,8 +41,7 @@ def language_models(
     in the paper's models at any width: weights of N(0, 0.02^2) at width 512."""
 
     def start(variant: str, layers: int) -> MixitLlama:
-        mixing = VARIANTS[variant].mixer == "mixing"
-        own = find_recipe(recipe) if mixing else Recipe()
+        own = find_recipe(recipe) if VARIANTS[variant].mixes else Recipe()
         shape = Shape(
             width=width,
             layers=layers,
@@ -49,7 +49,8 @@ def language_models(
             hidden=4 * width,
             vocab=int(tokens_NL.max()) + 1,
             seq_len=tokens_NL.shape[1],
-            init_std=0.02 if own.linear_scale else 0.02 * math.sqrt(512 / width),
+            init_std=AUTHORS_STD if own.linear_scale else AUTHORS_STD * math.sqrt(512 / width),
+            embedding_std=AUTHORS_STD,
         )
         seeds = {"init_seed": seed, "mixing_seed": seed}
         return started(llama_config(shape, VARIANTS[variant], own, **seeds, attention="sdpa"))

@@ -32,6 +32,8 @@ class BenchArguments:
     recomputation, no compilation, the loss in one piece."""
     variants: tuple[str, ...] = tuple(VARIANTS)
     """Any variants, and `plain`, a Llama in plain PyTorch. `standard` is always measured."""
+    stack: tuple[str, ...] = ()
+    """Stacks to measure beside them, such as "mixit*3 standard" "standard mixit@upper"."""
     flavor: str | None = None
     """A named shape (default: the config's; debug without one). The next options change it."""
     width: str | None = None

@@ -28,6 +28,7 @@ from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import write_json, write_text, writing
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
+from mixit_titan.model.stack import as_folder
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
 
@@ -53,13 +54,15 @@ def _measure(args: BenchArguments, console: Console) -> None:
         raise ConfigError(
             f"--rounds is {args.rounds}: a median of fewer than {LEAST_ROUNDS} says little"
         )
-    args = dataclasses.replace(args, variants=_variants(args.variants))
+    args = dataclasses.replace(args, variants=_variants(args), stack=())
     each = split_axes(args)
     ranks = ranks_from_environment()
     if ranks is not None and len(each) > 1:
         raise ConfigError("a scan starts its own processes: use --nproc instead of torchrun")
     nproc = ranks or local_ranks(args.nproc)
     points = [read_point(one, nproc) for one in each]
+    for variant in set(args.variants) - {PLAIN}:
+        points[0].stack(variant)  # raises where it is none of a model of so many layers
     if PLAIN in args.variants:
         _check_plain(points)
     if len(points) > 1:
@@ -68,12 +71,13 @@ def _measure(args: BenchArguments, console: Console) -> None:
         _measure_point(each, nproc, 0, args.out)
 
 
-def _variants(named: tuple[str, ...]) -> tuple[str, ...]:
-    names = [name for text in named for name in text.split(",")]
+def _variants(args: BenchArguments) -> tuple[str, ...]:
+    """What is measured: the variants, and the stacks after them."""
+    names = [name for text in args.variants for name in text.split(",")]
     for name in names:
-        if name not in (*VARIANTS, PLAIN):
+        if name not in (*VARIANTS, PLAIN) and not set(name) & set(" *@"):
             raise unknown("variant in --variants", name, [*VARIANTS, PLAIN])
-    return tuple(dict.fromkeys(["standard", *names]))
+    return tuple(dict.fromkeys(["standard", *names, *args.stack]))
 
 
 def _check_plain(points: Sequence[Point]) -> None:
@@ -94,6 +98,8 @@ def _measure_point(each: Sequence[BenchArguments], nproc: int, number: int, out:
             _measure_here(args, nproc)
 
     if ranks_from_environment() is None:
+        with locked(args.out):
+            pass  # the first rank holds it: here it is only that it can, before all are started
         code = launch(nproc, ["bench", *command_line(args)], measure_here)
         if code:
             sys.exit(code)
@@ -127,7 +133,7 @@ def _measure_here(args: BenchArguments, ranks: int) -> None:
     _show(found, console)
     if profile_to is not None:
         for variant in args.variants:
-            console.print(f"\n{variant}\n{(profile_to / f'{variant}.txt').read_text()}")
+            console.print(f"\n{variant}\n{(profile_to / f'{as_folder(variant)}.txt').read_text()}")
         console.print(f"wrote {profile_to}/*.trace.json for chrome://tracing")
     console.print(f"wrote {args.out / 'bench.json'} and {args.out / 'bench.png'}")
 

@@ -58,7 +58,7 @@ class PlainLlama(nn.Module):
             self.head.weight = self.embedding.weight
         for param in self.parameters():
             if param.ndim == 2:
-                nn.init.normal_(param, std=shape.init_std)
+                nn.init.normal_(param, std=0.02)
         steps = torch.arange(0, shape.head_dim, 2) / shape.head_dim
         angles = torch.outer(torch.arange(shape.seq_len), shape.rope_theta**-steps).repeat(1, 2)
         self.register_buffer("cos", angles.cos())

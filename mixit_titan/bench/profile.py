@@ -9,6 +9,7 @@ from torch.profiler import ProfilerActivity
 from mixit_titan.bench.measure import Stepping, WallClock
 from mixit_titan.device import has_gpu
 from mixit_titan.files import write_json, write_text
+from mixit_titan.model.stack import as_folder
 
 STEPS = 2
 TOP = 15
@@ -28,8 +29,9 @@ def profile(model: Stepping, variant: str, folder: Path) -> None:
     total = sum(getattr(event, key) for event in averages)
     top = sorted(averages, key=lambda event: getattr(event, key), reverse=True)[:TOP]
     folder.mkdir(parents=True, exist_ok=True)
-    profiler.export_chrome_trace(str(folder / f"{variant}.trace.json"))
-    write_text(folder / f"{variant}.txt", table + "\n")
+    name = as_folder(variant)
+    profiler.export_chrome_trace(str(folder / f"{name}.trace.json"))
+    write_text(folder / f"{name}.txt", table + "\n")
     operators = [
         {
             "operator": event.key,
@@ -39,4 +41,4 @@ def profile(model: Stepping, variant: str, folder: Path) -> None:
         }
         for event in top
     ]
-    write_json(folder / f"{variant}.json", operators)
+    write_json(folder / f"{name}.json", operators)

@@ -28,7 +28,7 @@ from mixit_titan.device import local_device
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.communication import step_bytes
 from mixit_titan.model.memory import Step
-from mixit_titan.model.variants import Variant, find_variant
+from mixit_titan.model.stack import Stack
 
 _OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
 _OF_A_STEP = "SLURM_STEP_"
@@ -88,11 +88,11 @@ def rank_rows(
             tokens / float(np.median(taken.steps)) for taken in everyone[variant]
         ]
         if shards_over_all(point):
-            row["communicated_bytes_per_step"] = moved_bytes(find_variant(variant), point)
+            row["communicated_bytes_per_step"] = moved_bytes(point.stack(variant), point)
     return found
 
 
-def moved_bytes(variant: Variant, point: Point) -> dict[str, int]:
+def moved_bytes(stack: Stack, point: Point) -> dict[str, int]:
     """What a rank receives in a step."""
     step = Step(
         rows=point.batch // point.microbatches,
@@ -103,7 +103,7 @@ def moved_bytes(variant: Variant, point: Point) -> dict[str, int]:
         shards=point.ranks,
         frozen=point.frozen,
     )
-    moved = step_bytes(point.shape, variant, step)
+    moved = step_bytes(point.shape, stack, step)
     return {"weights": moved.weights, "gradients": moved.gradients, "total": moved.total}
 
 

@@ -14,7 +14,6 @@ from mixit_titan.bench.memory import Peak
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PHASES, PLAIN
 from mixit_titan.model.accounting import speed_limit
-from mixit_titan.model.variants import find_variant
 from mixit_titan.tables import screen_table
 
 _RESAMPLES = 2000
@@ -85,7 +84,7 @@ def _limit(name: str, point: Point, ratio: float) -> dict[str, Any]:
     limit = 1.0
     if name != PLAIN:
         rows = dataclasses.replace(point.shape, seq_len=point.seq_len)
-        limit = speed_limit(rows, find_variant(name))
+        limit = speed_limit(rows, point.stack(name))
     return {"limit": limit, "share_of_limit": float(ratio / limit)}
 
 

@@ -22,8 +22,8 @@ from mixit_titan.device import check_device, has_gpu
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.parallelize import Recomputation
+from mixit_titan.model.stack import says_mixing
 from mixit_titan.model.storage import DTYPE_BYTES
-from mixit_titan.model.variants import find_variant
 
 _SWITCH = ("on", "off")
 AXES: dict[str, tuple[str, ...] | None] = {
@@ -168,24 +168,24 @@ def read_point(args: BenchArguments, ranks: int) -> Point:
         documents=sections.data.packing == "stream",
         chunks=sections.loss.num_chunks,
         attention=_attention(standard),
-        form=mixit.model.layers[0].attention.inner_attention.form,
+        form=mixit.model.first_mixing.form,
     )
 
 
 def _attention(plan: Plan) -> str:
-    inner = plan.model.layers[0].attention.inner_attention
+    inner = plan.model.first_attention.inner_attention
     kinds = {"flex": FlexAttention.Config, "varlen": VarlenAttention.Config}
     return next((name for name, kind in kinds.items() if isinstance(inner, kind)), "sdpa")
 
 
 def plan_variant(run: Table, variant: str, ranks: int, where: str) -> Plan:
     """The run with this variant, whichever it has itself."""
-    own = ("variant", "mixer", "freeze")
-    if find_variant(variant).mixer != "mixing":
-        own = (*own, "mixing")
+    own = ("stack", "variant", "mixer", "freeze")
     model = {key: value for key, value in run["model"].items() if key not in own}
-    table = run | {"model": model | {"variant": variant}}
-    return plan_table(table, name="bench", where=where, world_size=ranks)
+    model["stack"] = variant
+    if not says_mixing(variant):
+        model.pop("mixing", None)
+    return plan_table(run | {"model": model}, name="bench", where=where, world_size=ranks)
 
 
 def load_variant(point: Point, variant: str, folder: Path) -> Trainer.Config:

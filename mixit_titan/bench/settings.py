@@ -6,7 +6,7 @@ from typing import Any
 from mixit_titan.kernels.forms import Form
 from mixit_titan.model.accounting import Counts, count
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.variants import find_variant
+from mixit_titan.model.stack import Stack, read_stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,12 @@ class Point:
         """Tokens of a step, on each data-parallel rank."""
         return self.batch * self.seq_len
 
+    def stack(self, variant: str) -> Stack:
+        """That of a variant, or of a stack as it is written."""
+        return read_stack(variant, self.shape.layers)
+
     def counts(self, variant: str) -> Counts:
-        return count(self.shape, find_variant(variant), seq_len=self.seq_len, form=self.form)
+        return count(self.shape, self.stack(variant), seq_len=self.seq_len, form=self.form)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -15,6 +15,7 @@ from mixit_titan.bench.plain import PlainLlama
 from mixit_titan.bench.runs import load_variant
 from mixit_titan.bench.settings import Point
 from mixit_titan.device import local_device
+from mixit_titan.model.stack import as_folder
 
 PLAIN = "plain"
 """Stands beside the variants: the plain PyTorch Llama. It is never compiled."""
@@ -42,7 +43,7 @@ def build_steps(variant: str, point: Point, folder: Path) -> Steps:
     """`folder` is for what a trainer writes, such as its config."""
     if variant == PLAIN:
         return PlainSteps(load_variant(point, "standard", folder), point)
-    return TrainerSteps(load_variant(point, variant, folder / variant))
+    return TrainerSteps(load_variant(point, variant, folder / as_folder(variant)))
 
 
 class TrainerSteps:

@@ -1,6 +1,7 @@
 """What a run's settings must fulfil together, checked before any process group exists. What the
 model itself cannot do is in model/limits.py."""
 
+import math
 import operator
 import os
 from pathlib import Path
@@ -18,11 +19,10 @@ from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.host_memory import check_host_memory
 from mixit_titan.json_form import NUMBER
-from mixit_titan.model.accounting import least_bytes
+from mixit_titan.model.accounting import least_bytes, weights
 from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.model.variants import PARTS
 from mixit_titan.reading import WrongFile, check_kinds, json_if_good
 from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer, latest_step
 from mixit_titan.runtime.checkpoint_files import newest_to_resume, steps
@@ -108,10 +108,14 @@ def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> 
                 "data-parallel ranks: choose a multiple, or fewer ranks"
             )
         training.local_batch_size = batch // ranks
-    if batch % (training.local_batch_size * ranks):
+    local = training.local_batch_size
+    if batch % (local * ranks):
+        cure = "choose a multiple, or fewer ranks"
+        if batch % ranks == 0:
+            cure = f"--training.local_batch_size {math.gcd(local, batch // ranks)} divides it"
         raise ConfigError(
             f"training.global_batch_size = {batch} is no multiple of training.local_batch_size = "
-            f"{training.local_batch_size} times {ranks} data-parallel ranks"
+            f"{local} times {ranks} data-parallel ranks: {cure}"
         )
 
 
@@ -123,7 +127,7 @@ def check_loss(sections: Sections, model: MixitLlama.Config) -> None:
         raise ConfigError(
             f"loss.num_chunks = {chunks} does not divide training.seq_len = {seq_len}"
         )
-    if set(PARTS) - set(model.variant.frozen) <= {"head", "qk"}:
+    if all(w.part == "head" for w in weights(model.shape, model.stack) if w.trained):
         # torchtitan takes hidden states without a gradient for a validation.
         raise ConfigError("loss.num_chunks must be 1 where nothing but the head is trained")
 
@@ -147,7 +151,7 @@ def check_memory(run: Trainer.Config, ranks: int) -> None:
         return
     model, training = run.model_spec.model, run.training
     rows, seq_len = training.local_batch_size, training.seq_len
-    needed = least_bytes(model.shape, model.variant, rows=rows, seq_len=seq_len, ranks=ranks)
+    needed = least_bytes(model.shape, model.stack, rows=rows, seq_len=seq_len, ranks=ranks)
     logits = 4 * rows * seq_len * model.shape.vocab
     chunks = getattr(run.loss, "num_chunks", 1)
     check_host_memory(
@@ -159,7 +163,7 @@ def check_memory(run: Trainer.Config, ranks: int) -> None:
 def check_hugging_face(checkpoint: IdentifiedCheckpointer.Config, model: MixitLlama.Config) -> None:
     """A run that starts from the weights of a Hugging Face Llama has its shape."""
     keys = [k for k in ("initial_load_in_hf", "last_save_in_hf") if getattr(checkpoint, k)]
-    if keys and model.variant.mixer == "mixing":
+    if keys and not model.stack.only("attention"):
         raise ConfigError(
             f"checkpoint.{keys[0]} is for variants that attend: transformers has no MixiT. "
             "`mixit-titan export` writes one, with its own modeling file"

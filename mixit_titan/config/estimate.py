@@ -13,13 +13,14 @@ from mixit_titan.data.synthetic import MEDIAN, SIGMA
 from mixit_titan.kernels.forms import Form
 from mixit_titan.kernels.tiles import COSTS, Source, source_of
 from mixit_titan.model import speed
+from mixit_titan.model.accounting import flops_per_token, mixing_layers
 from mixit_titan.model.communication import Received, step_bytes
 from mixit_titan.model.hardware import GPUS_PER_NODE, NETWORK, Gpu, find_gpu
 from mixit_titan.model.memory import Step, StepMemory, step_memory
 from mixit_titan.model.packing import Packing
 from mixit_titan.model.parallelize import Recomputation
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.variants import Variant
+from mixit_titan.model.stack import Stack
 
 if TYPE_CHECKING:
     from mixit_titan.config.plan import Plan
@@ -155,12 +156,13 @@ def estimate(plan: "Plan", *, ranks: int, gpu: str = "H100") -> Estimate:
 
 
 def memory_left(
-    sections: Sections, shape: Shape, variant: Variant, *, ranks: int, available: int
+    sections: Sections, shape: Shape, stack: Stack, *, ranks: int, available: int
 ) -> int:
     """Bytes that a rank has left for mixing matrices out of those `available` for tensors. Below 0:
     it has too little for the rest."""
-    shape, step = _stage(shape, sections, ranks), step_of(sections, ranks)
-    return available - step_memory(shape, variant, step, "stored").without_matrices
+    shape, stack = _stage(shape, stack, sections, ranks)
+    step = step_of(sections, ranks)
+    return available - step_memory(shape, stack, step, "stored").without_matrices
 
 
 def step_of(sections: Sections, ranks: int) -> Step:
@@ -192,10 +194,17 @@ def step_of(sections: Sections, ranks: int) -> Step:
     )
 
 
-def _stage(shape: Shape, sections: Sections, ranks: int) -> Shape:
-    """The model, or the largest stage of a pipeline: as many layers as any, embedding and head."""
+def _stage(shape: Shape, stack: Stack, sections: Sections, ranks: int) -> tuple[Shape, Stack]:
+    """The model, or the largest stage of a pipeline: as many layers as any, those that take the
+    most FLOPs, embedding and head."""
     stages = ParallelDims.from_config(sections.parallelism, ranks).pp
-    return dataclasses.replace(shape, layers=-(-shape.layers // stages))
+    if stages == 1:
+        return shape, stack
+    layers, pairs = -(-shape.layers // stages), stack.fill(shape.layers)
+    shape = dataclasses.replace(shape, layers=layers)
+    starts = range(0, len(pairs) - layers + 1, layers)
+    splits = [Stack(pairs[start : start + layers], stack.outer) for start in starts]
+    return shape, max(splits, key=lambda split: flops_per_token(shape, split))
 
 
 class _Model:
@@ -203,15 +212,17 @@ class _Model:
 
     def __init__(self, plan: "Plan", ranks: int, gpu: Gpu) -> None:
         self.plan, self.ranks, self.gpu = plan, ranks, gpu
-        self.variant = plan.model.variant
-        self.shape = _stage(plan.model.shape, plan.sections, ranks)
+        self.name = plan.model.stack.name
+        model = plan.model
+        self.shape, self.stack = _stage(model.shape, model.stack, plan.sections, ranks)
         self.step = step_of(plan.sections, ranks)
-        inner = plan.model.layers[0].attention.inner_attention
         self.form: Form | None = None
         self.source: Source | None = None
-        if self.variant.mixer == "mixing":
-            self.form = inner.form
-            self.source = source_of(inner.form, signs=inner.spec.noise == "sign")
+        mixing = model.first_mixing
+        if mixing is not None:
+            self.form = mixing.form
+            self.source = source_of(mixing.form, signs=mixing.spec.noise == "sign")
+        inner = model.first_attention.inner_attention
         self.attention = "flex" if isinstance(inner, FlexAttention.Config) else "flash"
         streams = plan.sections.data.packing == "stream"
         self.packing = Packing(MEDIAN, SIGMA) if streams else None
@@ -224,7 +235,7 @@ class _Model:
         seconds = self._seconds(self.step)
         steps = self.plan.sections.training.steps
         return Estimate(
-            variant=self.variant.name,
+            variant=self.name,
             flavor=self.plan.sections.model.flavor,
             form=self.form,
             gpu=self.gpu,
@@ -233,7 +244,7 @@ class _Model:
             local_batch_size=self.step.rows,
             global_batch_size=self.global_rows,
             memory=self._memory(self.step),
-            received=step_bytes(self.shape, self.variant, self.step),
+            received=step_bytes(self.shape, self.stack, self.step),
             seconds=seconds,
             launches=self.step.microbatches * self.shape.layers * _LAUNCHES_PER_LAYER,
             tokens_per_step=self.global_rows * self.step.length,
@@ -243,16 +254,16 @@ class _Model:
         )
 
     def _memory(self, step: Step) -> StepMemory:
-        return step_memory(self.shape, self.variant, step, self.form)
+        return step_memory(self.shape, self.stack, step, self.form)
 
     def _fits(self, step: Step) -> bool:
         return self._memory(step).total <= self.gpu.available
 
     def _seconds(self, step: Step) -> speed.Seconds:
-        received = step_bytes(self.shape, self.variant, step)
+        received = step_bytes(self.shape, self.stack, step)
         return speed.step_seconds(
             self.shape,
-            self.variant,
+            self.stack,
             step,
             received,
             self.gpu,
@@ -313,19 +324,22 @@ class _Model:
         return f"documents have a median of {MEDIAN} tokens, and {visible} is within them"
 
     def _mixer(self) -> str:
-        if self.source is None:
+        said = []
+        if self.stack.attends:
             rates = speed.ATTENTION[self.attention][self.shape.head_dim > 64]
             forward, backward = (f"{rate:.0%}" for rate in rates)
-            return (
+            said.append(
                 f"attention is {self.attention}, at {forward} of the peak forward and {backward} "
                 "backward"
             )
-        forward, backward = (COSTS[self.source, transposed] for transposed in (False, True))
-        return (
-            f"mixing matrices are {self.form}: {forward.inside} instructions for an element of a "
-            f"tile forward and {backward.inside} backward, as compiled for an H100, which take "
-            "turns with the tensor cores at their peak"
-        )
+        if mixing_layers(self.shape, self.stack):
+            drawn, turned = (COSTS[self.source, transposed] for transposed in (False, True))
+            said.append(
+                f"mixing matrices are {self.form}: {drawn.inside} instructions for an element of a "
+                f"tile forward and {turned.inside} backward, as compiled for an H100, which take "
+                "turns with the tensor cores at their peak"
+            )
+        return "; ".join(said)
 
 
 def _gib(size: int) -> str:

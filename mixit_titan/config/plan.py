@@ -13,15 +13,21 @@ from mixit_titan.config.estimate import memory_left
 from mixit_titan.config.sections import HIDDEN, MixingSection, Sections, TopLevel, defaults
 from mixit_titan.config.small import small_model
 from mixit_titan.config.toml import fill, read_run
+from mixit_titan.data.shards import is_prepared, read_manifest
 from mixit_titan.device import check_device, has_gpu, local_device
 from mixit_titan.errors import ConfigError, Problems, unknown
+from mixit_titan.model.accounting import mixing_layers
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.hardware import GPUS, Gpu, available
+from mixit_titan.model.initial_std import std_by_part
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe, find_recipe
 from mixit_titan.model.shapes import Shape, find_flavor
+from mixit_titan.model.stack import Stack
 from mixit_titan.model.storage import choose_form, room_for_matrices
-from mixit_titan.model.variants import Variant, find_variant
+from mixit_titan.model.variants import find_stack
+
+_VOCAB_MULTIPLE = 64  # which matrix products are fast for
 
 Table = dict[str, Any]
 
@@ -83,17 +89,34 @@ def plan_table(
         check_sections(sections, on_gpus=on_gpus)
     with problems.noted():
         set_batch(sections, world_size, given=table.get("training", {}))
-    shape = _changed(find_flavor(sections.model.flavor), table.get("model", {}), "model", where)
+    shape = _shape(find_flavor(sections.model.flavor), table.get("model", {}), where)
+    if "vocab" not in table.get("model", {}):
+        shape = dataclasses.replace(shape, vocab=_vocabulary(sections, shape))
     if "seq_len" not in table.get("training", {}):
         sections.training.seq_len = shape.seq_len
     named = sections.model
-    variant = find_variant(named.variant, named.mixer, named.freeze)
+    stack = find_stack(
+        shape.layers,
+        stack=named.stack,
+        variant=named.variant,
+        mixer=named.mixer,
+        freeze=named.freeze,
+    )
     room = None
-    if on_gpus and variant.mixer == "mixing" and not problems.found:
-        room = _room(sections, shape, variant, world_size, gpu)
-    model = _model(sections, shape, variant, table.get("model", {}), where, on_gpus, room)
+    if on_gpus and stack.mixes and not problems.found:
+        room = _room(sections, shape, stack, world_size, gpu)
+    model = _model(sections, shape, stack, table.get("model", {}), where, on_gpus, room)
     folder = top.dump_folder or _dump_folder(name, model)
     return Plan(sections=sections, model=model, dump_folder=folder, on_gpus=on_gpus, where=where)
+
+
+def _vocabulary(sections: Sections, shape: Shape) -> int:
+    """That of a prepared folder, rounded up; the flavor's own for other data."""
+    path = sections.data.path
+    if not is_prepared(path):
+        return shape.vocab
+    tokens = read_manifest(path).tokenizer.vocab_size
+    return tokens + -tokens % _VOCAB_MULTIPLE
 
 
 def _top_level(table: Table, where: str, problems: Problems) -> TopLevel:
@@ -144,7 +167,7 @@ def _sections(table: Table, where: str, on_gpus: bool, problems: Problems) -> Se
 def _model(
     sections: Sections,
     shape: Shape,
-    variant: Variant,
+    stack: Stack,
     table: Table,
     where: str,
     on_gpus: bool,
@@ -153,10 +176,10 @@ def _model(
     """`table` is [model]: its keys that are not ModelSection's are the shape's, and `mixing`.
     `room`: bytes of a rank for the mixing matrices, where that is known."""
     model, data, training = sections.model, sections.data, sections.training
-    mixing, recipe = _mixing(table.get("mixing"), variant, where)
+    mixing, recipe = _mixing(table.get("mixing"), stack, where)
     return llama_config(
         shape,
-        variant,
+        stack,
         recipe,
         init_seed=sections.debug.seed,
         mixing_seed=mixing.seed,
@@ -164,6 +187,7 @@ def _model(
             mixing.storage,
             shape,
             training.mixed_precision_param,
+            layers=mixing_layers(shape, stack),
             tensor_parallel=sections.parallelism.tensor_parallel_degree,
             stages=sections.parallelism.pipeline_parallel_degree,
             room=room,
@@ -178,7 +202,7 @@ def _model(
     )
 
 
-def _room(sections: Sections, shape: Shape, variant: Variant, ranks: int, gpu: Gpu | None) -> int:
+def _room(sections: Sections, shape: Shape, stack: Stack, ranks: int, gpu: Gpu | None) -> int:
     """Bytes for the mixing matrices of a rank: of that GPU, else of this machine's, else of an
     H100."""
     memory = GPUS["H100"].memory
@@ -186,16 +210,16 @@ def _room(sections: Sections, shape: Shape, variant: Variant, ranks: int, gpu: G
         memory = gpu.memory
     elif has_gpu():
         memory = torch.cuda.get_device_properties(local_device()).total_memory
-    left = memory_left(sections, shape, variant, ranks=ranks, available=available(memory))
+    left = memory_left(sections, shape, stack, ranks=ranks, available=available(memory))
     return room_for_matrices(left)
 
 
-def _mixing(table: Any, variant: Variant, where: str) -> tuple[MixingSection, Recipe]:
-    if variant.mixer != "mixing":
+def _mixing(table: Any, stack: Stack, where: str) -> tuple[MixingSection, Recipe]:
+    if not stack.mixes:
         if table is not None:
             raise ConfigError(
                 f"[model.mixing] in {where} is only for the mixing mixer, and the variant is "
-                f'{variant.name!r}: remove the section, or set model.variant = "mixit"'
+                f'{stack.name!r}: remove the section, or set model.variant = "mixit"'
             )
         return MixingSection(), Recipe()
     if not isinstance(table, dict | None):
@@ -203,6 +227,13 @@ def _mixing(table: Any, variant: Variant, where: str) -> tuple[MixingSection, Re
     table, name = table or {}, "model.mixing"
     section = fill(MixingSection, table, section=name, where=where, others=_names(Recipe))
     return section, _changed(find_recipe(section.recipe), table, name, where)
+
+
+def _shape(flavor: Shape, table: Table, where: str) -> Shape:
+    """A table of deviations by part changes those that it names."""
+    if isinstance(by_part := table.get("init_std"), dict):
+        table = table | {"init_std": std_by_part(flavor.init_std) | by_part}
+    return _changed(flavor, table, "model", where)
 
 
 def _changed(base: Any, table: Table, section: str, where: str) -> Any:
@@ -213,7 +244,7 @@ def _changed(base: Any, table: Table, section: str, where: str) -> Any:
 
 def _dump_folder(name: str, model: MixitLlama.Config) -> str:
     """runs/FILE_VARIANT, so that the variants of one file do not meet; debug_mixit says it once."""
-    variant = model.variant.name
+    variant = model.stack.folder
     return f"runs/{name}" if name.endswith(variant) else f"runs/{name}_{variant}"
 
 

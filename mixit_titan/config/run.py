@@ -196,9 +196,8 @@ def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:
 
 def _needs_positions(model: MixitLlama.Config) -> bool:
     """Flex and varlen attention build their masks from positions."""
-    inner = model.layers[0].attention.inner_attention
-    plain = isinstance(inner, ScaledDotProductAttention.Config)
-    return model.variant.mixer == "attention" and not plain
+    inner = model.first_attention.inner_attention
+    return model.stack.attends and not isinstance(inner, ScaledDotProductAttention.Config)
 
 
 def _loss(section: LossSection, model: MixitLlama.Config) -> BaseLoss.Config:

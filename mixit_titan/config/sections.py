@@ -49,9 +49,12 @@ class ModelSection:
     """Beside these, each field of Shape (model/shapes.py) is a key of [model] and changes the
     flavor's value; and [model.mixing] is a section of its own."""
 
+    stack: str | None = None
+    """What the layers are, where they are not all alike: `mixit*3 standard` (model/stack.py)."""
     variant: str | None = None
     mixer: str | None = None
     freeze: list[str] | None = None
+    """Parts that stay at initialization; beside a stack, those of the model as a whole."""
     flavor: str = "debug"
     attention: AttentionBackend = "auto"
 

@@ -4,6 +4,7 @@ from mixit_titan.config.estimate import Estimate, estimate
 from mixit_titan.config.plan import plan_run
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.config.toml import read_run
+from mixit_titan.errors import ConfigError
 from mixit_titan.model.hardware import GIB, find_gpu
 from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.model.variants import VARIANTS
@@ -32,7 +33,10 @@ def shipped_estimate(name: str, variant: str, *more: str, ranks: int, gpu: str) 
         shards = min(ranks, split["data_parallel_shard_degree"])
         overrides += ["--parallelism.data_parallel_shard_degree", str(shards)]
         overrides += ["--parallelism.data_parallel_replicate_degree", str(ranks // shards)]
-    plan = plan_run(path, overrides, world_size=ranks, on_gpus=True, gpu=find_gpu(gpu))
+    try:
+        plan = plan_run(path, overrides, world_size=ranks, on_gpus=True, gpu=find_gpu(gpu))
+    except ConfigError as error:
+        raise ConfigError(f"{name} cannot run on {ranks} GPUs: {error}") from None
     return estimate(plan, ranks=ranks, gpu=gpu)
 
 

@@ -20,6 +20,14 @@ T = TypeVar("T")
 _LARGEST = 2**20  # bytes of a config
 
 
+_INSTEAD = {
+    "model.stack": ("variant", "mixer"),
+    "model.variant": ("stack",),
+    "model.mixer": ("stack",),
+}
+"""Keys of a file that a key of the command line takes the place of, beside its own."""
+
+
 class Text(str):
     """A value from the command line, whose type is known only once its key is."""
 
@@ -72,7 +80,11 @@ def apply_overrides(table: dict[str, Any], overrides: list[str]) -> None:
             target = target.setdefault(section, {})
             if not isinstance(target, dict):
                 raise ConfigError(f"--{key}: {section!r} is a value, not a section")
-        target[last] = Text(text)
+        for other in _INSTEAD.get(key, ()) if target is table.get("model") else ():
+            if not isinstance(target.get(other), Text):
+                target.pop(other, None)
+        table_within = _parse(text)
+        target[last] = table_within if isinstance(table_within, dict) else Text(text)
 
 
 def fill(
@@ -119,6 +131,8 @@ def fill(
 def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
     if isinstance(value, str) and "\0" in value:
         raise ConfigError(f"{key} in {where} is {shown(value)}: a text has no NUL in it")
+    if isinstance(value, dict):  # a table by name, as `--model.init_std.qk 0.1` makes one
+        value = {k: _parse(v) if isinstance(v, Text) else v for k, v in value.items()}
     meanings = _meanings(value) if isinstance(value, Text) else [value]
     for meaning in meanings:
         if _fits(meaning, hint):

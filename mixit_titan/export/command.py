@@ -38,20 +38,28 @@ def run_export(args: ExportArguments) -> None:
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise ConfigError(f"--out {args.out} is there and not empty: name a new folder")
     trained = load_trained(args.run_dir, args.step)
+    stack = trained.model.config.stack
+    if not stack.only("attention") and not stack.only("mixing"):
+        raise ConfigError(
+            f"{args.run_dir} is of the stack {stack.name!r}: only models of attention and models "
+            "of mixing can be exported yet, `mixit-titan generate` reads any"
+        )
     try:
         with new_folder(args.out) as folder:
             write_export(trained, folder)
     except (OSError, SafetensorError) as error:
-        raise ConfigError(f"--out {args.out} cannot be written: {error}") from error
-    variant = trained.model.config.variant.name
-    print(f"wrote {args.out}: {variant} after step {trained.step}")
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"--out {args.out} cannot be written ({why}): make room, or name another folder"
+        ) from error
+    print(f"wrote {args.out}: {stack.name} after step {trained.step}")
 
 
 def write_export(trained: Trained, folder: Path) -> None:
     model = trained.model
     weights = HuggingFaceAdapter(model.config).to_hf(model.state_dict())
     weights = {name: tensor.contiguous() for name, tensor in weights.items()}
-    mixes, end_of_text = model.config.variant.mixer == "mixing", trained.tokenizer.eos_id
+    mixes, end_of_text = model.config.stack.mixes, trained.tokenizer.eos_id
     config = (mixit_config if mixes else hf_config)(model.config, end_of_text)
     if mixes:
         write_code(folder)

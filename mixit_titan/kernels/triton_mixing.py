@@ -130,6 +130,46 @@ def _add_tile(
 
 
 @triton.jit
+def _add_tiles(
+    acc,
+    source,
+    values,
+    block,
+    size_C,
+    width_C,
+    K: tl.constexpr,
+    STAGES: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    EDGE: tl.constexpr,
+    KIND: tl.constexpr,
+):
+    """acc + A times the values, for all others that the positions of `block` see."""
+    CAUSAL, SIGNS, _, TRANSPOSED = KIND
+    # Drawn normals come in groups of 128 columns.
+    STEP: tl.constexpr = 128 if source[0] is None and not SIGNS and not TRANSPOSED else K
+    head = source[5]
+    start = block * R
+    longest = tl.max(size_C)
+    shortest = tl.min(tl.where(size_C > 0, size_C, longest))
+    low, high, first0, last0, first1, last1 = walk(
+        block, shortest, longest, head, STEP, CAUSAL, EDGE[2], TRANSPOSED
+    )
+    for step in tl.range(low, high, K, num_stages=STAGES):
+        acc = _add_tile(
+            acc, source, values, start, step, size_C, width_C, K, WIDTH, PADDED, None, KIND
+        )
+    edges0 = tl.cdiv(tl.maximum(last0 - first0, 0), STEP) * (STEP // K)
+    edges1 = tl.cdiv(tl.maximum(last1 - first1, 0), STEP) * (STEP // K)
+    for edge in tl.range(0, edges0 + edges1, num_stages=1, disable_licm=True):
+        step = tl.where(edge < edges0, first0 + edge * K, first1 + (edge - edges0) * K)
+        acc = _add_tile(
+            acc, source, values, start, step, size_C, width_C, K, WIDTH, PADDED, EDGE, KIND
+        )
+    return acc
+
+
+@triton.jit
 def mix(
     v,
     out,
@@ -162,8 +202,7 @@ def mix(
     which documents there are (None: whole rows). IDENTITY: A is less it, and v is added."""
     n = tl.program_id(1)
     NORMALS: tl.constexpr = matrix is None and not SIGNS
-    AHEAD: tl.constexpr = NORMALS and not TRANSPOSED  # others come in groups of 128
-    STEP: tl.constexpr = 128 if AHEAD else K
+    AHEAD: tl.constexpr = NORMALS and not TRANSPOSED
     KIND: tl.constexpr = (CAUSAL, SIGNS, PACKED, TRANSPOSED)
     EDGE: tl.constexpr = (CAUSAL, IDENTITY, SINK)
     head, std = n, 1.0
@@ -186,15 +225,10 @@ def mix(
         block, row_C, first_C, size_C = group_of_documents(
             table, group, batch, length, PADDED, GROUP
         )
-        longest = tl.max(size_C)
-        shortest = tl.min(tl.where(size_C > 0, size_C, longest))
         start = block * R
-        if start < longest:
+        if start < tl.max(size_C):
             v_C = row_C.to(tl.int64) * v_b + first_C.to(tl.int64) * v_l + n * v_n + width_C
             values = (v, v_l, order(K, AHEAD)[:, None] * v_l + v_C[None, :])
-            low, high, first0, last0, first1, last1 = walk(
-                block, shortest, longest, head, STEP, CAUSAL, SINK, TRANSPOSED
-            )
             owned_R = start + order(R, NORMALS and TRANSPOSED)
             acc = tl.zeros(
                 (R, GROUP * PADDED),
@@ -204,17 +238,9 @@ def mix(
                 owned_RC = owned_R.to(tl.int64)[:, None] * v_l + v_C[None, :]
                 ours = (owned_R[:, None] < size_C[None, :]) & (width_C < WIDTH)[None, :]
                 acc += tl.load(v + owned_RC, mask=ours, other=0.0).to(acc.dtype)
-            for step in tl.range(low, high, K, num_stages=STAGES):
-                acc = _add_tile(
-                    acc, source, values, start, step, size_C, width_C, K, WIDTH, PADDED, None, KIND
-                )
-            edges0 = tl.cdiv(tl.maximum(last0 - first0, 0), STEP) * (STEP // K)
-            edges1 = tl.cdiv(tl.maximum(last1 - first1, 0), STEP) * (STEP // K)
-            for edge in tl.range(0, edges0 + edges1, num_stages=1, disable_licm=True):
-                step = tl.where(edge < edges0, first0 + edge * K, first1 + (edge - edges0) * K)
-                acc = _add_tile(
-                    acc, source, values, start, step, size_C, width_C, K, WIDTH, PADDED, EDGE, KIND
-                )
+            acc = _add_tiles(
+                acc, source, values, block, size_C, width_C, K, STAGES, WIDTH, PADDED, EDGE, KIND
+            )
             # Looked up again rather than kept: see above.
             block, row_C, first_C, size_C = group_of_documents(
                 table, group, batch, length, PADDED, GROUP

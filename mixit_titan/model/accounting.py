@@ -1,24 +1,27 @@
 """Parameters, FLOPs and memory of a model: the one place that `params`, the trainer's TFLOPS and
 MFU, and the benchmark read.
 
-All of it is arithmetic on the shape and the variant: no model is built, and torch is not needed.
+All of it is arithmetic on the shape and the stack: no model is built, and torch is not needed.
 
 FLOPs per token, n the width and m the length:
 - a weight matrix of P entries: 2P forward, 2P for the gradient of its input, and 2P for its own
   gradient if it is trained;
 - softmax attention, causal half only: 2mn forward, 4mn backward, per layer;
-- mixing, a triangle: mn forward, mn backward, per layer;
+- mixing, a triangle: mn forward, mn backward, per layer; other mixers: model/mixers/registry.py;
 - look-ups, norms and activations: nothing.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mixit_titan.kernels.forms import Form, packed_bytes
+from mixit_titan.model.mixers.registry import MIXERS
+from mixit_titan.model.pairs import Pair
 from mixit_titan.model.shapes import Shape
+from mixit_titan.model.stack import Stack
 from mixit_titan.model.storage import DTYPE_BYTES
-from mixit_titan.model.variants import VARIANTS, Variant
+from mixit_titan.model.variants import VARIANTS
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Weight:
     part: str
     """The part of `model.freeze` that it belongs to."""
     elements: int
+    trained: bool
     multiplied: bool = False
     """Whether each token is multiplied by it."""
 
@@ -68,31 +72,42 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.mixing
 
 
-def weights(shape: Shape, variant: Variant) -> Iterator[Weight]:
+def weights(shape: Shape, stack: Stack) -> Iterator[Weight]:
     """Every parameter, by its name in the model. A tied head has none of its own."""
     n, vocab = shape.width, shape.vocab
-    yield Weight("tok_embeddings.weight", "embedding", vocab * n)
-    if variant.mixer == "mixing":
-        yield Weight("tok_embeddings.position_weight", "embedding", shape.seq_len * n)
-    for layer in range(shape.layers):
-        prefix = f"layers.{layer}."
-        yield Weight(f"{prefix}attention_norm.weight", "norm", n)
-        yield Weight(f"{prefix}ffn_norm.weight", "norm", n)
-        for name, part, fan_in, fan_out in _linears(shape, variant):
-            yield Weight(f"{prefix}{name}.weight", part, fan_in * fan_out, multiplied=True)
-            if shape.bias:
-                yield Weight(f"{prefix}{name}.bias", part, fan_out)
-    yield Weight("norm.weight", "norm", n)
+    trained = {part: not stack.freezes(part) for part in ("embedding", "norm", "head")}
+    yield Weight("tok_embeddings.weight", "embedding", vocab * n, trained["embedding"])
+    if stack.mixes:
+        size = shape.seq_len * n
+        yield Weight("tok_embeddings.position_weight", "embedding", size, trained["embedding"])
+    for layer, pair in enumerate(stack.fill(shape.layers)):
+        for weight in layer_weights(shape, pair):
+            yield replace(weight, name=f"layers.{layer}.{weight.name}")
+    yield Weight("norm.weight", "norm", n, trained["norm"])
     if not shape.tied:
-        yield Weight("lm_head.weight", "head", vocab * n, multiplied=True)
+        yield Weight("lm_head.weight", "head", vocab * n, trained["head"], multiplied=True)
 
 
-def _linears(shape: Shape, variant: Variant) -> list[tuple[str, str, int, int]]:
+def layer_weights(shape: Shape, pair: Pair) -> Iterator[Weight]:
+    """The parameters of one layer, by their names in it."""
+    trained = {part: part not in pair.frozen for part in pair.parts}
+    for name in ("attention_norm", "ffn_norm"):
+        yield Weight(f"{name}.weight", "norm", shape.width, trained["norm"])
+    for name, part, fan_in, fan_out in _linears(shape, pair):
+        yield Weight(f"{name}.weight", part, fan_in * fan_out, trained[part], multiplied=True)
+        if shape.bias:
+            yield Weight(f"{name}.bias", part, fan_out, trained[part])
+    if "matrix" in pair.parts:
+        size = shape.heads * shape.seq_len**2
+        yield Weight("attention.inner_attention.weight", "matrix", size, trained["matrix"])
+
+
+def _linears(shape: Shape, pair: Pair) -> list[tuple[str, str, int, int]]:
     """Name, part, inputs and outputs of each linear of a layer."""
     n, hidden = shape.width, shape.hidden
     mlp = [(f"feed_forward.w{k}", "mlp", n, hidden) for k in (1, 3)]
     shared = [("attention.wo", "o", n, n), *mlp, ("feed_forward.w2", "mlp", hidden, n)]
-    if variant.mixer == "mixing":  # which has as many heads of values as of mixing
+    if not pair.attends:  # then it has as many heads of values as of mixing
         return [("attention.wv", "v", n, n), *shared]
     kv = (shape.kv_heads or shape.heads) * shape.head_dim
     sizes = {"q": ("qk", n), "k": ("qk", kv), "v": ("v", kv)}
@@ -102,7 +117,7 @@ def _linears(shape: Shape, variant: Variant) -> list[tuple[str, str, int, int]]:
 
 def count(
     shape: Shape,
-    variant: Variant,
+    stack: Stack,
     *,
     seq_len: int | None = None,
     form: Form | None = None,
@@ -110,46 +125,49 @@ def count(
     """Counts of a complete model; FLOPs are those at `seq_len` (default: the shape's)."""
     m = shape.seq_len if seq_len is None else seq_len
     sizes, forward, backward = {True: 0, False: 0}, 0, 0
-    for weight in weights(shape, variant):
-        trained = weight.part not in variant.frozen
-        sizes[trained] += weight.elements
+    for weight in weights(shape, stack):
+        sizes[weight.trained] += weight.elements
         if weight.multiplied:
             forward += 2 * weight.elements
-            backward += (4 if trained else 2) * weight.elements
+            backward += (4 if weight.trained else 2) * weight.elements
     tied = shape.vocab * shape.width if shape.tied else 0  # the embedding's weight, once more
-    tied_frozen = tied if "head" in variant.frozen else 0
+    tied_frozen = tied if stack.freezes("head") else 0
     forward += 2 * tied
     backward += 4 * tied - 2 * tied_frozen
-    mixes = variant.mixer == "mixing"
-    mixer_forward, mixer_backward = mixer_flops(shape, variant, m)
-    rows = shape.layers * shape.heads * shape.seq_len if mixes else 0
+    mixer_forward, mixer_backward = mixer_flops(shape, stack, m)
+    rows = mixing_layers(shape, stack) * shape.heads * shape.seq_len
     return Counts(
         trainable=sizes[True],
         frozen=sizes[False],
         saved=sizes[True] + sizes[False] + tied,
         saved_frozen=sizes[False] + tied_frozen,
         mixing_elements=rows * shape.seq_len,
-        mixing_form=form if mixes else None,
+        mixing_form=form if rows else None,
         mixing_rows=rows,
         flops_forward=forward + mixer_forward,
         flops_backward=backward + mixer_backward,
     )
 
 
-def mixer_flops(shape: Shape, variant: Variant, seq_len: int) -> tuple[int, int]:
-    """FLOPs per token of attention or mixing in all layers, forward and backward."""
-    products = shape.layers * seq_len * shape.width
-    return (products, products) if variant.mixer == "mixing" else (2 * products, 4 * products)
+def mixing_layers(shape: Shape, stack: Stack) -> int:
+    """How many layers have the matrices of MixiT."""
+    return sum(pair.mixer == "mixing" for pair in stack.fill(shape.layers))
 
 
-def flops_per_token(shape: Shape, variant: Variant) -> int:
+def mixer_flops(shape: Shape, stack: Stack, seq_len: int) -> tuple[int, int]:
+    """FLOPs per token of the mixers of all layers, forward and backward."""
+    each = [MIXERS[pair.mixer].flops(shape, seq_len) for pair in stack.fill(shape.layers)]
+    return sum(forward for forward, _ in each), sum(backward for _, backward in each)
+
+
+def flops_per_token(shape: Shape, stack: Stack) -> int:
     """Of a training step at the shape's full length."""
-    return count(shape, variant).flops_per_token
+    return count(shape, stack).flops_per_token
 
 
-def speed_limit(shape: Shape, variant: Variant) -> float:
-    """How many times faster than `standard` the arithmetic lets a variant be."""
-    return flops_per_token(shape, VARIANTS["standard"]) / flops_per_token(shape, variant)
+def speed_limit(shape: Shape, stack: Stack) -> float:
+    """How many times faster than `standard` the arithmetic lets a stack be."""
+    return flops_per_token(shape, VARIANTS["standard"]) / flops_per_token(shape, stack)
 
 
 def memory_per_rank(counts: Counts, *, ranks: int, dtype: str) -> Memory:
@@ -176,11 +194,11 @@ def _mixing_bytes(counts: Counts, ranks: int, dtype: str) -> int:
     return counts.mixing_rows // length * packed_bytes(length, DTYPE_BYTES[dtype])
 
 
-def least_bytes(shape: Shape, variant: Variant, *, rows: int, seq_len: int, ranks: int = 1) -> int:
+def least_bytes(shape: Shape, stack: Stack, *, rows: int, seq_len: int, ranks: int = 1) -> int:
     """Bytes of a rank on a CPU below which it cannot train: weights, gradients, moments, the logits
     of its rows, and what each layer hands on to the next. Not the mixing matrices, which need not
     be stored."""
-    state = memory_per_rank(count(shape, variant, form="generated"), ranks=ranks, dtype="float32")
+    state = memory_per_rank(count(shape, stack, form="generated"), ranks=ranks, dtype="float32")
     return state.total + 4 * rows * seq_len * (shape.vocab + shape.layers * shape.width)
 
 
@@ -191,14 +209,14 @@ def checkpoint_bytes(counts: Counts, dtype: str) -> int:
 
 
 def report(
-    shape: Shape, variant: Variant, form: Form, *, seq_len: int, ranks: int, dtype: str
+    shape: Shape, stack: Stack, form: Form, *, seq_len: int, ranks: int, dtype: str
 ) -> dict[str, Any]:
     """All of it, as `mixit-titan params --json` prints it."""
-    counts = count(shape, variant, seq_len=seq_len, form=form)
+    counts = count(shape, stack, seq_len=seq_len, form=form)
     memory = memory_per_rank(counts, ranks=ranks, dtype=dtype)
     total = counts.trainable + counts.frozen
     return {
-        "variant": variant.name,
+        "variant": stack.name,
         "seq_len": seq_len,
         "trainable_params": counts.trainable,
         "frozen_params": counts.frozen,

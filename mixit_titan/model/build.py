@@ -1,6 +1,7 @@
-"""From (shape, variant, recipe) to a torchtitan model config and a ModelSpec."""
+"""From (shape, stack, recipe) to a torchtitan model config and a ModelSpec."""
 
 import dataclasses
+import importlib
 import importlib.util
 from typing import Literal
 
@@ -22,25 +23,27 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.kernels.forms import Form
 from mixit_titan.kernels.mixing import MatrixSpec
 from mixit_titan.kernels.tiles import check_width
+from mixit_titan.model.accounting import mixing_layers
 from mixit_titan.model.attention import DocumentAttention, HalvesRoPE
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.hugging_face import HuggingFaceAdapter
-from mixit_titan.model.initialization import Normal
+from mixit_titan.model.initialization import LinearNormal, embedding_normal
 from mixit_titan.model.llama import Block, MixitLlama, ScaledLinear, ShapedFeedForward
+from mixit_titan.model.mixers.positional import Place, PositionalAttention
 from mixit_titan.model.mixing_attention import InnerMixing, MixingAttention, PositionedEmbedding
 from mixit_titan.model.parallelize import parallelize
 from mixit_titan.model.pipeline import pipeline
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import ROPE_SCALING, Shape
+from mixit_titan.model.stack import Stack
 from mixit_titan.model.storage import choose_form
-from mixit_titan.model.variants import Variant
 
 AttentionBackend = Literal["auto", "flex", "varlen", "sdpa"]
 
 
 def llama_config(
     shape: Shape,
-    variant: Variant,
+    stack: Stack,
     recipe: Recipe | None = None,
     *,
     init_seed: int = 0,
@@ -54,32 +57,43 @@ def llama_config(
 ) -> MixitLlama.Config:
     """The config of one model.
 
-    `recipe` is that of the mixing mixer; attention takes its scales of residual, activation and
-    linears too, which the defaults leave as in a plain Llama. `form` and `dtype` are those of the
-    mixing matrices; without a form they are stored where they fit. `learned_positions`: attention
-    gets one vector per position beside its rotary embeddings, as tasks may ask for; mixing always
-    has them. `frozen_storage` is [fsdp] of a run. `on_gpu`: where the model will run, if not on
-    this machine.
+    `recipe` is that of the mixing mixer; layers that attend take its scales of residual, activation
+    and linears too, which the defaults leave as in a plain Llama. `form` and `dtype` are those of
+    the mixing matrices; without a form they are stored where they fit. `learned_positions`: one
+    vector per position although no layer mixes, as tasks may ask for. `frozen_storage` is [fsdp] of
+    a run. `on_gpu`: where the model will run, if not on this machine.
     """
     recipe = recipe or Recipe()
-    if shape.tied and ("embedding" in variant.frozen) != ("head" in variant.frozen):
+    if shape.tied and stack.freezes("embedding") != stack.freezes("head"):
         raise ConfigError(
             "model.tied makes embedding and head one weight: freeze both of them or neither"
         )
-    mixes = variant.mixer == "mixing"
-    if mixes and shape.kv_heads not in (None, shape.heads):
+    if not stack.attends and shape.kv_heads not in (None, shape.heads):
         # Grouped keys and values save memory in attention; a mixing head has only its values.
         shape = dataclasses.replace(shape, kv_heads=None)
     on_gpu = has_gpu() if on_gpu is None else on_gpu
-    if mixes:
-        if on_gpu:
-            check_width(shape.head_dim)
-        spec = recipe.matrix_spec(mixing_seed, shape)
-        form = form or choose_form("auto", shape, dtype)
-        mixers = [_mixing(shape, recipe, spec, n, form, dtype) for n in range(shape.layers)]
-    else:
-        inner = attention_backend(attention, on_gpu)
-        mixers = [_attention(shape, recipe, inner) for _ in range(shape.layers)]
+    mixing = mixing_layers(shape, stack)
+    if mixing and on_gpu:
+        check_width(shape.head_dim)
+    if mixing < shape.layers and stack.mixes and not recipe.causal:
+        raise ConfigError(
+            "model.mixing.causal = false is for models of mixing layers only: no other mixer looks "
+            "ahead"
+        )
+    form = form or choose_form("auto", shape, dtype, layers=mixing)
+    inner = attention_backend(attention, on_gpu) if stack.attends else None
+    spec = recipe.matrix_spec(mixing_seed, shape) if stack.drawn else None
+    mixers = []
+    for layer, pair in enumerate(stack.fill(shape.layers)):
+        place = Place(shape=shape, layer=layer, seed=mixing_seed, spec=spec)
+        if pair.mixer == "mixing":
+            mixers.append(_mixing(shape, recipe, spec, layer, form, dtype))
+        elif pair.mixer == "attention":
+            mixers.append(_attention(shape, recipe, inner))
+        else:
+            file = importlib.import_module(f"mixit_titan.model.mixers.{pair.mixer}")
+            around = _attention if pair.attends else _positional
+            mixers.append(around(shape, recipe, file.inner(place)))
     skip, branch = recipe.residual_scales(shape.layers)
     layers = [
         Block.Config(
@@ -95,12 +109,12 @@ def llama_config(
     return MixitLlama.Config(
         dim=shape.width,
         vocab_size=shape.vocab,
-        tok_embeddings=_embedding(shape, learned_positions or mixes),
+        tok_embeddings=_embedding(shape, recipe, learned_positions or stack.mixes),
         norm=_norm(shape),
         lm_head=_linear(shape, recipe, shape.width, shape.vocab, bias=False),
         layers=layers,
         enable_weight_tying=shape.tied,
-        variant=variant,
+        stack=stack,
         shape=shape,
         recipe=recipe,
         mixing_seed=mixing_seed,
@@ -111,7 +125,7 @@ def llama_config(
 
 def model_spec(flavor: str, config: MixitLlama.Config) -> ModelSpec:
     return ModelSpec(
-        name=f"mixit_titan/{config.variant.name}",
+        name=f"mixit_titan/{config.stack.name}",
         flavor=flavor,
         model=config,
         parallelize_fn=parallelize,
@@ -165,11 +179,12 @@ def _linear(
     bias: bool | None = None,
     down: bool = False,
 ) -> Linear.Config:
+    draw = LinearNormal(shape.init_std, scaled=recipe.linear_scale)
     settings = {
         "in_features": fan_in,
         "out_features": fan_out,
         "bias": shape.bias if bias is None else bias,
-        "param_init": {"weight": Normal(shape.init_std), "bias": nn.init.zeros_},
+        "param_init": {"weight": draw, "bias": nn.init.zeros_},
     }
     factor = recipe.linear_factor(fan_in, down=down)
     if factor == 1.0:
@@ -177,8 +192,8 @@ def _linear(
     return ScaledLinear.Config(**settings, factor=factor)
 
 
-def _embedding(shape: Shape, positioned: bool) -> Embedding.Config:
-    draw = Normal(shape.embedding_std)
+def _embedding(shape: Shape, recipe: Recipe, positioned: bool) -> Embedding.Config:
+    draw = embedding_normal(shape, recipe)
     settings = {
         "num_embeddings": shape.vocab,
         "embedding_dim": shape.width,
@@ -199,6 +214,15 @@ def _mixing(
         inner_attention=InnerMixing.Config(
             spec=spec, layer=layer, n_heads=shape.heads, form=form, dtype=dtype
         ),
+    )
+
+
+def _positional(shape: Shape, recipe: Recipe, inner: Module.Config) -> PositionalAttention.Config:
+    return PositionalAttention.Config(
+        n_heads=shape.heads,
+        wv=_linear(shape, recipe, shape.width, shape.width),
+        wo=_linear(shape, recipe, shape.width, shape.width),
+        inner_attention=inner,
     )
 
 

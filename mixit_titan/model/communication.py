@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from mixit_titan.model.accounting import count, weights
 from mixit_titan.model.memory import Step
 from mixit_titan.model.shapes import Shape
+from mixit_titan.model.stack import Stack
 from mixit_titan.model.storage import DTYPE_BYTES
-from mixit_titan.model.variants import Variant
 
 _GRADIENT_BYTES = 4
 """Gradients are reduced in float32."""
@@ -31,7 +31,7 @@ class Received:
 
 
 def fsdp_bytes(
-    shape: Shape, variant: Variant, *, dtype: str, frozen: str, shards: int, chunks: int = 1
+    shape: Shape, stack: Stack, *, dtype: str, frozen: str, shards: int, chunks: int = 1
 ) -> Received:
     """Of one forward and one backward pass, with the head and the loss in `chunks`.
 
@@ -41,13 +41,12 @@ def fsdp_bytes(
     at all. A mixing matrix is no weight: each rank has its own.
     """
     gathered = gradients = 0
-    for weight in weights(shape, variant):
-        trained = weight.part not in variant.frozen
+    for weight in weights(shape, stack):
         with_head = weight.name.startswith(_head_group(shape))
-        if trained or frozen == "sharded":
+        if weight.trained or frozen == "sharded":
             size = weight.elements * DTYPE_BYTES[dtype]
             gathered += size * _gathers(with_head, chunked=chunks > 1)
-        if trained:
+        if weight.trained:
             # In chunks the head scatters the gradient of a tied weight by itself, before that of
             # the embedding.
             tied = chunks > 1 and shape.tied and weight.name == "tok_embeddings.weight"
@@ -70,18 +69,18 @@ def _gathers(with_head: bool, *, chunked: bool) -> int:
     return 3 if chunked else 1
 
 
-def step_bytes(shape: Shape, variant: Variant, step: Step) -> Received:
+def step_bytes(shape: Shape, stack: Stack, step: Step) -> Received:
     """Of a complete step. torchtitan gathers and scatters for each microbatch. What context and
     pipeline parallelism move is not counted, nor are matrices of the sharded form."""
     data = fsdp_bytes(
         shape,
-        variant,
+        stack,
         dtype=step.dtype,
         frozen=step.frozen,
         shards=step.shards,
         chunks=step.chunks,
     )
-    own = _GRADIENT_BYTES * count(shape, variant).trainable // (step.shards * step.tensor)
+    own = _GRADIENT_BYTES * count(shape, stack).trainable // (step.shards * step.tensor)
     layer = step.tokens * shape.width * DTYPE_BYTES[step.dtype] * (step.tensor - 1)
     collectives = _TENSOR_COLLECTIVES + (4 if step.recomputation == "full" else 0)
     times = step.microbatches

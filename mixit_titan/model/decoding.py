@@ -3,9 +3,11 @@
 Shapes: B batch, T new tokens, L all tokens, D width, N heads, H head width, V vocabulary.
 """
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
-from torchtitan.models.common.attention import GQAttention
+from torchtitan.models.common.attention import BaseAttention, GQAttention
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.kernels.generated import Rows
@@ -13,6 +15,7 @@ from mixit_titan.kernels.matrices import MixingMatrices
 from mixit_titan.kernels.stored import identity_apart, stored_rows
 from mixit_titan.model.limits import too_long
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.mixers.positional import Positional, PositionalAttention
 from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding
 
 
@@ -20,12 +23,10 @@ class Decoder:
     """Gives the logits of new tokens; the same as those of the model for the whole sequence."""
 
     def __init__(self, model: MixitLlama) -> None:
-        mixing = model.config.variant.mixer == "mixing"
-        if mixing and not model.config.recipe.causal:
+        if model.config.stack.mixes and not model.config.recipe.causal:
             raise ConfigError("decoding from cached values needs a causal model")
-        past = MixedValues if mixing else KeysAndValues
         self.model, self.length = model, 0
-        self.layers = [(block, past(block.attention)) for block in model.layers.values()]
+        self.layers = [(block, _past(block.attention)) for block in model.layers.values()]
 
     @torch.no_grad()
     def step(self, tokens_BT: torch.Tensor) -> torch.Tensor:
@@ -46,7 +47,7 @@ class Decoder:
 
 
 class KeysAndValues:
-    """Of the past, for one layer of attention."""
+    """The keys and values of the past, for one layer of attention."""
 
     def __init__(self, attention: GQAttention) -> None:
         self.attention = attention
@@ -64,17 +65,22 @@ class KeysAndValues:
             q_BTNH.transpose(1, 2),
             self.keys_BLNH.transpose(1, 2),
             self.values_BLNH.transpose(1, 2),
-            attn_mask=columns_L <= positions_T.unsqueeze(1),
+            attn_mask=self._seen(positions_T.unsqueeze(1) - columns_L),
             scale=attention.scaling,
             enable_gqa=attention.enable_gqa,
         )
         return attention.wo(out_BNTH.transpose(1, 2).flatten(2))
 
+    def _seen(self, apart_TL: torch.Tensor) -> torch.Tensor:
+        """Which keys a query sees, by how far they are before it."""
+        window = getattr(self.attention.inner_attention, "window", apart_TL.shape[1])
+        return (apart_TL >= 0) & (apart_TL < window)
+
 
 class MixedValues:
-    """Of the past, for one layer of mixing."""
+    """The values of the past, for one layer that mixes by position."""
 
-    def __init__(self, attention: MixingAttention) -> None:
+    def __init__(self, attention: MixingAttention | PositionalAttention) -> None:
         self.attention = attention
         self.values_BLNH: torch.Tensor | None = None
 
@@ -82,8 +88,15 @@ class MixedValues:
         attention = self.attention
         v_BTNH = attention.wv(x_BTD).unflatten(-1, (-1, attention.head_dim))
         self.values_BLNH = _append(self.values_BLNH, v_BTNH)
-        mixed = mix_last(attention.inner_attention, self.values_BLNH, len(positions_T))
-        return attention.wo(mixed)
+        inner, count = attention.inner_attention, len(positions_T)
+        last = inner.last if isinstance(inner, Positional) else partial(mix_last, inner)
+        return attention.wo(last(self.values_BLNH, count))
+
+
+def _past(attention: BaseAttention) -> KeysAndValues | MixedValues:
+    """An empty cache for one layer, of the kind that it needs."""
+    keeps_keys = isinstance(attention, GQAttention)
+    return KeysAndValues(attention) if keeps_keys else MixedValues(attention)
 
 
 def _append(past_BLNH: torch.Tensor | None, new_BTNH: torch.Tensor) -> torch.Tensor:

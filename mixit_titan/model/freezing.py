@@ -9,7 +9,7 @@ from torchtitan.components.checkpointer.utils import canonical_fqn
 from torchtitan.tools.logging import logger
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.model.variants import Variant
+from mixit_titan.model.stack import Stack
 
 FrozenStorage = Literal["sharded", "resident"]
 """How FSDP2 keeps frozen weights: in shards, or whole on each rank."""
@@ -22,8 +22,11 @@ _PATTERNS = {
     "qk": re.compile(r"\.attention\.qkv_linear\.w[qk]\."),
     "v": re.compile(r"\.attention\.(qkv_linear\.)?wv\."),
     "o": re.compile(r"\.attention\.wo\."),
+    "matrix": re.compile(r"\.attention\.inner_attention\.weight$"),
     "mlp": re.compile(r"\.feed_forward\."),
 }
+
+_LAYER = re.compile(r"^layers\.(\d+)\.")
 
 
 def named_weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
@@ -43,7 +46,13 @@ def part_of(name: str) -> str:
     raise ValueError(f"parameter {name} belongs to no part of model.freeze")
 
 
-def freeze(model: nn.Module, variant: Variant) -> None:
+def is_frozen(name: str, stack: Stack) -> bool:
+    """Whether a parameter, by its canonical name, is of a part that the stack freezes."""
+    layer = _LAYER.match(name)
+    return stack.freezes(part_of(name), int(layer[1]) if layer else None)
+
+
+def freeze(model: nn.Module, stack: Stack) -> None:
     """Turn the gradients of the frozen parts off, in a whole model or in a pipeline stage of one.
 
     Call it after torchtitan has parallelised the model: version 0.3.0 makes new parameters there
@@ -54,27 +63,24 @@ def freeze(model: nn.Module, variant: Variant) -> None:
     for name, param in named_weights(model):
         part = part_of(name)
         matched.add(part)
-        param.requires_grad_(part not in variant.frozen)
+        param.requires_grad_(not is_frozen(name, stack))
         counts[param.requires_grad] += param.numel()
-    _check_matched(model, variant, matched)
+    _check_matched(model, stack, matched)
     total = sum(counts.values())
     logger.info(
-        f"Variant {variant.name}: {counts[True]:,} parameters trained, {counts[False]:,} frozen "
-        f"({', '.join(variant.frozen) or 'nothing'}), {100 * counts[True] / total:.1f}% trained"
+        f"Variant {stack.name}: {counts[True]:,} parameters trained, {counts[False]:,} frozen "
+        f"({', '.join(stack.frozen) or 'nothing'}), {100 * counts[True] / total:.1f}% trained"
     )
 
 
-def _check_matched(model: nn.Module, variant: Variant, matched: set[str]) -> None:
+def _check_matched(model: nn.Module, stack: Stack, matched: set[str]) -> None:
     """A rule that matches nothing is an error, unless its modules are on another pipeline stage."""
-    absent = set()
-    if model.tok_embeddings is None:
-        absent.add("embedding")
-    if model.lm_head is None:
-        absent.add("head")
-    if getattr(model, "enable_weight_tying", False):
-        absent.add("head")  # one weight, and it goes by the embedding's name
-    if len(model.layers) == 0:
-        absent.update({"qk", "v", "o", "mlp", "norm"})
-    for part in variant.frozen:
-        if part not in matched | absent:
+    expected = {part for layer in model.layers for part in stack.pair(int(layer)).frozen}
+    if model.tok_embeddings is not None:
+        expected |= {"embedding"} & {*stack.outer}
+    tied = getattr(model, "enable_weight_tying", False)  # one weight, by the embedding's name
+    if model.lm_head is not None and not tied:
+        expected |= {"head"} & {*stack.outer}
+    for part in stack.frozen:
+        if part in expected - matched:
             raise ConfigError(f"model.freeze names {part!r}, which matches no parameter")

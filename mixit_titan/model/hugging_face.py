@@ -1,7 +1,8 @@
 """The variants that attend, in the words of Hugging Face's Llama: it is the same model.
 
 `export` writes by it, and torchtitan's `checkpoint.initial_load_in_hf` and `last_save_in_hf` read
-and write by it. A mixing model keeps the names of its weights: transformers has no words for it.
+and write by it. A model with any other mixer keeps the names of its weights: transformers has no
+words for it.
 """
 
 import re
@@ -39,12 +40,12 @@ class HuggingFaceAdapter(StateDictAdapter):
 
     def to_hf(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """A tied head is there once, under the embedding's name."""
-        tied, attends = self.model_config.shape.tied, self.model_config.variant.mixer == "attention"
+        tied, attends = self.model_config.shape.tied, self.model_config.stack.only("attention")
         kept = {k: v for k, v in state_dict.items() if not (tied and k == "lm_head.weight")}
         return {_renamed(k, _NAMES): v for k, v in kept.items()} if attends else kept
 
     def from_hf(self, hf_state_dict: dict[str, Any]) -> dict[str, Any]:
-        attends = self.model_config.variant.mixer == "attention"
+        attends = self.model_config.stack.only("attention")
         names = {k: _renamed(k, _BACK) if attends else k for k in hf_state_dict}
         state_dict = {names[k]: v for k, v in hf_state_dict.items()}
         if self.model_config.shape.tied:

@@ -9,33 +9,50 @@ from typing import Any
 
 from mixit_titan.kernels.fingerprint import fingerprint
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.pairs import OUTER_PARTS
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.stack import Stack, read_stack, uniform
 
 _NOT_STRUCTURE = {"init_std", "embedding_std"}  # they say how a run began, not what the model is
-_LATER = {"model.rope_factor": 1.0, "model.mixing.noise": "gaussian"}
+_LATER = {"model.rope_factor": 1.0, "model.window": Shape.window, "model.mixing.noise": "gaussian"}
 """Fields that the first checkpoints did not have, and what they were then: left out where they
 still are."""
 
 
 def identity(config: MixitLlama.Config) -> dict[str, Any]:
     """A flat description of the model, ready for JSON. In a checkpoint that of its data follows."""
+    stack = config.stack
     described: dict[str, Any] = {
-        "mixer": config.variant.mixer,
-        "frozen": list(config.variant.frozen),
+        "mixer": stack.mixers,
+        "frozen": list(stack.frozen),
         "debug.seed": config.init_seed,
     }
+    if len(stack.pairs) > 1:
+        described["stack"] = stack.structure
     shape = asdict(config.shape).items()
     described |= {f"model.{key}": value for key, value in shape if key not in _NOT_STRUCTURE}
     described |= {f"model.mixing.{key}": value for key, value in asdict(config.recipe).items()}
     for key, value in _LATER.items():
         if described[key] == value:
             del described[key]
-    if config.variant.mixer == "mixing":
-        inner = config.layers[0].attention.inner_attention
+    if stack.mixes:
         described["model.mixing.seed"] = config.mixing_seed
+    inner = config.first_mixing
+    if inner is not None:
+        pairs = stack.fill(len(config.layers))
+        mixing = [layer for layer, pair in enumerate(pairs) if pair.mixer == "mixing"]
         described["fingerprint"] = fingerprint(
-            inner.spec, {0, len(config.layers) - 1}, inner.n_heads - 1
+            inner.spec, {mixing[0], mixing[-1]}, inner.n_heads - 1
         )
     return described
+
+
+def saved_stack(described: dict[str, Any], layers: int) -> Stack:
+    """The stack of the model that `identity` described so."""
+    if "stack" not in described:
+        return uniform(described["mixer"], described["frozen"])
+    outer = [part for part in described["frozen"] if part in OUTER_PARTS]
+    return read_stack(described["stack"], layers, outer)
 
 
 def differences(saved: dict[str, Any], ours: dict[str, Any], *, ignore: set[str]) -> list[str]:

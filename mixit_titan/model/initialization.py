@@ -14,6 +14,10 @@ from torch.distributed.tensor import DTensor, Replicate
 from torchtitan.components.checkpointer.utils import canonical_fqn
 
 from mixit_titan.kernels.philox import normals, philox
+from mixit_titan.model.freezing import part_of
+from mixit_titan.model.initial_std import Std, embedding_std, linear_std, std_by_part
+from mixit_titan.model.recipes import Recipe
+from mixit_titan.model.shapes import Shape
 
 # Counters drawn at a time: what fits a CPU's cache; on a GPU, so many that launches do not count.
 _CHUNK = {"cpu": 1 << 16, "cuda": 1 << 22}
@@ -39,6 +43,28 @@ class Normal:
             full = DTensor.from_local(full, mesh, [Replicate()] * mesh.ndim, run_check=False)
         with torch.no_grad():
             param.copy_(full)
+
+
+@dataclass(frozen=True)
+class LinearNormal:
+    """N(0, std^2) for the weight of a linear, its std that of the part it belongs to."""
+
+    init_std: Std | dict[str, Std]
+    scaled: bool
+    """The linear's output has a factor of its own (Recipe.linear_scale)."""
+
+    def __call__(self, param: nn.Parameter) -> None:
+        part = part_of(param.draw_key[1])
+        std = std_by_part(self.init_std)["head" if part == "embedding" else part]  # if it is tied
+        Normal(linear_std(std, param.shape[1], scaled=self.scaled))(param)
+
+
+def embedding_normal(shape: Shape, recipe: Recipe) -> Normal:
+    """Of token and position embeddings; a tied token embedding is drawn as the head."""
+    scaled, head = recipe.linear_scale, None
+    if shape.tied:
+        head = linear_std(std_by_part(shape.init_std)["head"], shape.width, scaled=scaled)
+    return Normal(embedding_std(shape.embedding_std, head=head, scaled=scaled))
 
 
 def draw_normal(seed: int, name: str, shape: torch.Size, device: torch.device) -> torch.Tensor:

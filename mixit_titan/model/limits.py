@@ -13,6 +13,7 @@ from torchtitan.models.common.attention import ScaledDotProductAttention
 
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.model.shapes import Shape
+from mixit_titan.model.stack import Stack
 
 if TYPE_CHECKING:
     from mixit_titan.model.llama import MixitLlama
@@ -26,7 +27,7 @@ def check_limits(
     """Refuse a run that the model cannot do. Called whenever a run's config is made."""
     if training.seq_len > config.max_seq_len:
         raise too_long(training.seq_len, config.max_seq_len)
-    if config.variant.mixer == "mixing":
+    if config.stack.mixes:
         _check_mixing(config, parallelism)
     elif parallelism.context_parallel_degree > 1:
         _check_attention_for_context(config)
@@ -50,7 +51,7 @@ def _check_mixing(config: "MixitLlama.Config", parallelism: ParallelismConfig) -
         )
     if parallelism.context_parallel_degree > 1:
         raise ConfigError(
-            "parallelism.context_parallel_degree is not there for the mixing mixer: "
+            "parallelism.context_parallel_degree is not there for the mixing mixer and its like: "
             "set it to 1, and use data, tensor or pipeline parallelism"
         )
     if parallelism.spmd_backend != "partial_dtensor":
@@ -58,8 +59,8 @@ def _check_mixing(config: "MixitLlama.Config", parallelism: ParallelismConfig) -
             f"parallelism.spmd_backend = {parallelism.spmd_backend!r} is not there yet for the "
             "mixing mixer: use 'partial_dtensor'"
         )
-    form = config.layers[0].attention.inner_attention.form
-    if form == "sharded" and parallelism.tensor_parallel_degree > 1:
+    mixing = config.first_mixing
+    if mixing is not None and mixing.form == "sharded" and parallelism.tensor_parallel_degree > 1:
         raise ConfigError(
             'model.mixing.storage = "sharded" is for data parallelism alone: with tensor '
             'parallelism a rank has some of the heads anyway, use "stored" or "generated"'
@@ -67,8 +68,8 @@ def _check_mixing(config: "MixitLlama.Config", parallelism: ParallelismConfig) -
 
 
 def _check_attention_for_context(config: "MixitLlama.Config") -> None:
-    inner = config.layers[0].attention.inner_attention
-    if isinstance(inner, ScaledDotProductAttention.Config):
+    inners = [layer.attention.inner_attention for layer in config.layers]
+    if any(isinstance(inner, ScaledDotProductAttention.Config) for inner in inners):
         raise ConfigError(
             'context parallelism needs model.attention = "flex", and so a GPU: '
             "set parallelism.context_parallel_degree = 1"
@@ -106,15 +107,15 @@ def _check_pipeline(
             f"parallelism.pipeline_parallel_microbatch_size = {micro} does not divide "
             f"training.local_batch_size = {training.local_batch_size}"
         )
-    frozen = set(config.variant.frozen)
     for stage, modules in enumerate(_stages(config, parallelism)):
-        if not any(name.startswith("layers.") for name in modules):
+        layers = [int(name.partition(".")[2]) for name in modules if name.startswith("layers.")]
+        if not layers:
             raise ConfigError(
                 f"pipeline stage {stage} of parallelism.pipeline_parallel_degree = "
                 f"{parallelism.pipeline_parallel_degree} would have none of model.layers = "
                 f"{config.shape.layers}: use fewer stages"
             )
-        if not _parts(modules, config) - frozen:
+        if not _trains(config.stack, modules, layers):
             raise ConfigError(
                 f"pipeline stage {stage} would have nothing to train, because model.freeze names "
                 "all of its parts: use fewer stages, or data parallelism"
@@ -137,10 +138,9 @@ def _stages(config: "MixitLlama.Config", parallelism: ParallelismConfig) -> list
         raise ConfigError(f"[parallelism] cannot split the model into stages: {error}") from error
 
 
-def _parts(modules: list[str], config: "MixitLlama.Config") -> set[str]:
-    """The parts of model.freeze that a stage has."""
-    parts = {"norm", "v", "o", "mlp"}
-    if config.variant.mixer == "attention":
-        parts.add("qk")
-    outer = {"tok_embeddings": "embedding", "lm_head": "head"}
-    return parts | {part for module, part in outer.items() if module in modules}
+def _trains(stack: Stack, modules: list[str], layers: list[int]) -> bool:
+    """Whether a stage has anything to train."""
+    outer = {"tok_embeddings": "embedding", "norm": "norm", "lm_head": "head"}
+    if any(module in modules and not stack.freezes(part) for module, part in outer.items()):
+        return True
+    return any(stack.pair(layer).frozen != stack.pair(layer).parts for layer in layers)

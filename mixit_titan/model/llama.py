@@ -1,6 +1,6 @@
 """The Llama of this project, built from torchtitan's own modules.
 
-One model class serves all variants: a config says whether a block holds torchtitan's attention or
+One model class serves all stacks: a block's config says whether it holds torchtitan's attention or
 the mixing attention, and how its residual, activation and linears are scaled.
 
 Shapes: B batch, L length, D width, F width of the MLP, V vocabulary.
@@ -14,10 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torchtitan.models.common import Linear, TransformerBlock
-from torchtitan.models.common.attention import AttentionMasksType
+from torchtitan.models.common.attention import AttentionMasksType, BaseAttention, GQAttention
 from torchtitan.models.common.decoder import Decoder
 from torchtitan.models.common.feed_forward import FeedForward
-from torchtitan.models.llama3.sharding import set_llama3_sharding_config
 
 from mixit_titan.kernels.documents import document_table
 from mixit_titan.model.accounting import count
@@ -25,11 +24,12 @@ from mixit_titan.model.attention import DocumentAttention, document_mask
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.initialization import name_parameters
 from mixit_titan.model.limits import too_long
-from mixit_titan.model.mixing_attention import InnerMixing, PositionedEmbedding
+from mixit_titan.model.mixers.window import WindowAttention
+from mixit_titan.model.mixing_attention import InnerMixing, MixingAttention, PositionedEmbedding
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.sharding import set_mixing_sharding
-from mixit_titan.model.variants import Variant
+from mixit_titan.model.sharding import set_sharding
+from mixit_titan.model.stack import Stack
 
 Float8Recipe = Literal["none", "rowwise", "rowwise_with_gw_hp"]
 """torchtitan's: each row has a scale of its own; `gw_hp` keeps the gradients of weights in
@@ -101,10 +101,25 @@ class Block(TransformerBlock):
         return self.add(h_BLD, self.feed_forward(self.ffn_norm(h_BLD)))
 
 
+def mixes(attention: BaseAttention.Config) -> bool:
+    """Whether a layer with this attention has MixiT's matrices: it takes a table of documents."""
+    return isinstance(attention, MixingAttention.Config)
+
+
+def attends(attention: BaseAttention.Config) -> bool:
+    """Whether such a layer has queries and keys."""
+    return isinstance(attention, GQAttention.Config)
+
+
+def masked(attention: BaseAttention.Config) -> bool:
+    """Whether such a layer takes a mask of what each token sees."""
+    return isinstance(attention.inner_attention, DocumentAttention.Config)
+
+
 class MixitLlama(Decoder):
     @dataclass(kw_only=True, slots=True)
     class Config(Decoder.Config):
-        variant: Variant
+        stack: Stack
         shape: Shape
         recipe: Recipe
         mixing_seed: int = 0
@@ -117,28 +132,45 @@ class MixitLlama(Decoder):
         """How the products of the layers' linears are rounded: set by model/quantize.py."""
 
         @property
+        def first_attention(self) -> BaseAttention.Config:
+            """What torchtitan reads the kind of masks and the length of rotary embeddings from: the
+            first layer that attends, if there is one, better one without a window."""
+            found = [x.attention for x in self.layers if attends(x.attention)]
+            window = WindowAttention.Config
+            whole = [x for x in found if not isinstance(x.inner_attention, window)]
+            return [*whole, *found, self.layers[0].attention][0]
+
+        @property
+        def first_mixing(self) -> InnerMixing.Config | None:
+            """MixiT's matrices of the first layer that has some: all layers have alike ones."""
+            mixing = (x.attention.inner_attention for x in self.layers if mixes(x.attention))
+            return next(mixing, None)
+
+        @property
         def max_seq_len(self) -> int:
-            inner = self.layers[0].attention.inner_attention
-            if isinstance(inner, InnerMixing.Config):
-                return inner.spec.length
-            return self.layers[0].attention.rope.max_seq_len
+            first = self.first_attention
+            return first.rope.max_seq_len if attends(first) else self.shape.seq_len
 
         def update_from_config(self, *, config, **kwargs) -> None:  # noqa: ANN001, ANN003
             """Place the model on the run's ranks: `config` is a Trainer.Config. Seed and dtype are
             taken once more, because torchtitan's own command line changes a config after it has
             been made."""
             self.init_seed = config.debug.seed or 0
-            sequence_parallel = config.parallelism.enable_sequence_parallel
-            if self.variant.mixer == "attention":
-                Decoder.Config.update_from_config(self, config=config, **kwargs)
-                set_llama3_sharding_config(self, enable_sp=sequence_parallel)
-            else:
-                for layer in self.layers:
+            layers = self.layers
+            attending = [layer for layer in layers if attends(layer.attention)]
+            if attending:  # torchtitan sets their rotary embeddings, and knows no other layers
+                self.layers = attending
+                try:
+                    Decoder.Config.update_from_config(self, config=config, **kwargs)
+                finally:
+                    self.layers = layers
+            for layer in layers:
+                if mixes(layer.attention):
                     layer.attention.inner_attention.dtype = config.training.mixed_precision_param
-                set_mixing_sharding(self, enable_sp=sequence_parallel)
+            set_sharding(self, enable_sp=config.parallelism.enable_sequence_parallel)
 
         def get_nparams_and_flops(self, model: nn.Module, seq_len: int) -> tuple[int, int]:
-            counts = count(self.shape, self.variant, seq_len=seq_len)
+            counts = count(self.shape, self.stack, seq_len=seq_len)
             return counts.trainable + counts.frozen, counts.flops_per_token
 
     def init_states(self, *, buffer_device: torch.device | None = None) -> None:
@@ -163,13 +195,17 @@ class MixitLlama(Decoder):
             h_BLD = self.tok_embeddings(tokens, positions=positions)
         elif self.tok_embeddings is not None:  # it is on the first pipeline stage only
             h_BLD = self.tok_embeddings(tokens)
-        inner = self.config.layers[0].attention.inner_attention
-        if positions is not None and isinstance(inner, DocumentAttention.Config):
-            attention_masks = document_mask(positions)
-        elif positions is not None and isinstance(inner, InnerMixing.Config):
-            attention_masks = document_table(positions.expand(len(tokens), -1))
-        for layer in self.layers.values():
-            h_BLD = layer(h_BLD, attention_masks, positions)
+        kinds = {name: self.config.layers[int(name)].attention for name in self.layers}
+        documents = within = None
+        if positions is not None and any(map(mixes, kinds.values())):
+            documents = document_table(positions.expand(len(tokens), -1))
+        if positions is not None and any(map(masked, kinds.values())):
+            within = document_mask(positions)
+        for name, layer in self.layers.items():
+            kind, masks = kinds[name], attention_masks
+            if mixes(kind) or masked(kind):
+                masks = documents if mixes(kind) else within
+            h_BLD = layer(h_BLD, masks, positions)
         h_BLD = self.norm(h_BLD) if self.norm is not None else h_BLD
         if self._skip_lm_head or self.lm_head is None:
             return h_BLD

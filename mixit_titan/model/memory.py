@@ -10,13 +10,15 @@ torch.compile's partitioner cuts (tests/model/test_memory.py does both).
 Per token: n width, f width of the MLP, k width of keys and of values.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from mixit_titan.kernels.forms import Form
-from mixit_titan.model.accounting import Weight, count, memory_per_rank, weights
+from mixit_titan.model.accounting import Weight, count, layer_weights, memory_per_rank, weights
+from mixit_titan.model.pairs import Pair
 from mixit_titan.model.shapes import Shape
+from mixit_titan.model.stack import Stack
 from mixit_titan.model.storage import DTYPE_BYTES
-from mixit_titan.model.variants import Variant
 
 _FLOAT32 = 4
 _FINAL = 3
@@ -105,20 +107,17 @@ class StepMemory:
         return self.total - self.mixing
 
 
-def step_memory(shape: Shape, variant: Variant, step: Step, form: Form | None) -> StepMemory:
+def step_memory(shape: Shape, stack: Stack, step: Step, form: Form | None) -> StepMemory:
     """The memory of a rank; `form` is that of the mixing matrices, if there are any."""
-    counts = count(shape, variant, form=form)
+    counts = count(shape, stack, form=form)
     state = memory_per_rank(counts, ranks=step.shards * step.tensor, dtype=step.dtype)
     whole = 0
     if step.frozen == "resident":
         size = DTYPE_BYTES[step.dtype] * counts.frozen // step.tensor
         whole = size - size // step.shards
     on_gpu = 0 if step.offloaded else 1
-    used = activations(shape, variant, step)
-    head, layer = (
-        sum(weight.elements for weight in group if weight.part not in variant.frozen)
-        for group in _groups(shape, variant)
-    )
+    used = activations(shape, stack, step)
+    head, layer = _largest(shape, stack, lambda weight: weight.trained)
     # A head in chunks adds up its gradient in float32, and FSDP2 copies it to scatter it. One that
     # is not is scattered from the dtype that it was computed in.
     size = DTYPE_BYTES[step.dtype]
@@ -129,7 +128,7 @@ def step_memory(shape: Shape, variant: Variant, step: Step, form: Form | None) -
         gradients=on_gpu * state.gradients,
         optimizer=on_gpu * state.optimizer * step.moment_bytes // 4,
         mixing=state.mixing // (1 if form == "sharded" else step.tensor),
-        gathered=_gathered(shape, variant, step, form),
+        gathered=_gathered(shape, stack, step, form),
         activations=used.kept,
         logits=used.loss + in_loss // step.tensor,
         backward=used.backward + in_backward // step.tensor,
@@ -137,17 +136,16 @@ def step_memory(shape: Shape, variant: Variant, step: Step, form: Form | None) -
     )
 
 
-def activations(shape: Shape, variant: Variant, step: Step) -> Activations:
-    before_head = {w.part for w in weights(shape, variant)} - {"head"}
-    if before_head <= set(variant.frozen):
-        kept = backward = 0  # there is no backward pass but that of the head
-    else:
-        kept = layer_keeps(shape, variant, step.recomputation, compiled=step.compiled)
-        again = layer_keeps(shape, variant, "none", compiled=step.compiled) - kept
-        # The gradients of the layer's output and of the three parts of its MLP. Where the product
-        # of the gate was kept, it has been given back by then.
-        product = 0 if "mlp" in variant.frozen else shape.hidden
-        backward = again + shape.width + 3 * shape.hidden - product
+def activations(shape: Shape, stack: Stack, step: Step) -> Activations:
+    kept = backward = 0  # if there is no backward pass but that of the head
+    if any(weight.trained for weight in weights(shape, stack) if weight.part != "head"):
+        pairs = stack.fill(shape.layers)
+        each = {
+            pair: layer_keeps(shape, pair, step.recomputation, compiled=step.compiled)
+            for pair in set(pairs)
+        }
+        kept = sum(each[pair] for pair in pairs)
+        backward = max(_backward(shape, pair, step) - each[pair] for pair in each)
     size, tokens = DTYPE_BYTES[step.dtype], step.tokens
     hidden = tokens * _FINAL * shape.width * size
     if step.chunks > 1:  # the chunks are copies, and their gradients are added up in float32
@@ -156,18 +154,27 @@ def activations(shape: Shape, variant: Variant, step: Step) -> Activations:
     # float32, and in chunks the logits as well.
     each = 2 * size if step.compiled else 3 * _FLOAT32 + (size if step.chunks > 1 else 0)
     return Activations(
-        kept=shape.layers * tokens * kept * size,
+        kept=tokens * kept * size,
         loss=hidden + -(-tokens // step.chunks) * shape.vocab * each,
         backward=tokens * backward * size,
     )
 
 
-def layer_keeps(shape: Shape, variant: Variant, recomputation: str, *, compiled: bool) -> int:
+def _backward(shape: Shape, pair: Pair, step: Step) -> int:
+    """Elements of each token in the backward pass of one layer, with what was kept of it: the
+    gradients of the layer's output and of the three parts of its MLP. Where the product of the gate
+    was kept, it has been given back by then."""
+    product = 0 if "mlp" in pair.frozen else shape.hidden
+    whole = layer_keeps(shape, pair, "none", compiled=step.compiled)
+    return whole + shape.width + 3 * shape.hidden - product
+
+
+def layer_keeps(shape: Shape, pair: Pair, recomputation: str, *, compiled: bool) -> int:
     """Elements of the compute dtype that one layer keeps of each token for its backward pass."""
-    n, f, attends = shape.width, shape.hidden, variant.mixer == "attention"
+    n, f, attends = shape.width, shape.hidden, pair.attends
     k = (shape.kv_heads or shape.heads) * shape.head_dim
     lse = 2 * shape.heads  # of each head, in float32
-    trained = {part: part not in variant.frozen for part in ("qk", "v", "o", "mlp", "norm")}
+    trained = {part: part not in pair.frozen for part in ("qk", "v", "o", "mlp", "norm")}
     if recomputation == "full":
         return n
     mixed = n + lse if attends else n * trained["o"]
@@ -189,23 +196,22 @@ def layer_keeps(shape: Shape, variant: Variant, recomputation: str, *, compiled:
     return kept if compiled else kept + 2 * n * trained["norm"] + f
 
 
-def _groups(shape: Shape, variant: Variant) -> tuple[list[Weight], list[Weight]]:
-    """What FSDP2 gathers together: the weights of the head, and those of one layer."""
-    everything = list(weights(shape, variant))
-    layer = [weight for weight in everything if weight.name.startswith("layers.0.")]
+def _largest(shape: Shape, stack: Stack, counted: Callable[[Weight], bool]) -> tuple[int, int]:
+    """Elements of what FSDP2 gathers together: the weights of the head, and those of a layer, the
+    largest one. Those are counted that `counted` is true of."""
     # A tied embedding is one group with the head.
     names = ("tok_embeddings.", "norm.") if shape.tied else ("norm.", "lm_head.")
-    return [weight for weight in everything if weight.name.startswith(names)], layer
+    head = [weight for weight in weights(shape, stack) if weight.name.startswith(names)]
+    layers = [list(layer_weights(shape, pair)) for pair in set(stack.pairs)]
+    head_size, *sizes = (sum(w.elements for w in group if counted(w)) for group in (head, *layers))
+    return head_size, max(sizes)
 
 
-def _gathered(shape: Shape, variant: Variant, step: Step, form: Form | None) -> int:
+def _gathered(shape: Shape, stack: Stack, step: Step, form: Form | None) -> int:
     """In the compute dtype: the head's group, which is kept from the forward to the backward pass,
     one layer and the next; all layers where they are not given back."""
-    resident = variant.frozen if step.frozen == "resident" else ()
-    head, layer = (
-        sum(weight.elements for weight in group if weight.part not in resident)
-        for group in _groups(shape, variant)
-    )
+    resident = step.frozen == "resident"
+    head, layer = _largest(shape, stack, lambda weight: weight.trained or not resident)
     if form == "sharded":
         layer += shape.heads * shape.seq_len**2
     layers = min(2, shape.layers) if step.resharded else shape.layers

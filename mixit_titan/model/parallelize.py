@@ -17,21 +17,21 @@ from torchtitan.models.llama3.parallelize import parallelize_llama
 
 import mixit_titan.kernels.causal_mix  # noqa: F401  (registers the products)
 from mixit_titan.device import has_gpu
-from mixit_titan.model.freezing import freeze, named_weights, part_of
+from mixit_titan.model.freezing import freeze, is_frozen, named_weights
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.model.variants import Variant
+from mixit_titan.model.stack import Stack
 
 Recomputation = Literal["none", "selective", "full"]
 
 
 def parallelize(model: MixitLlama, *, training: TrainingConfig, **settings: Any) -> nn.Module:
     """Tensor parallelism, activation checkpointing, compile and FSDP2; then freezing."""
-    variant = model.config.variant
-    keep_in(model, variant, TORCH_DTYPE_MAP[training.mixed_precision_param])
+    stack = model.config.stack
+    keep_in(model, stack, TORCH_DTYPE_MAP[training.mixed_precision_param])
     whole = model.config.frozen_storage == "resident"
-    with resident(model, variant) if whole else contextlib.nullcontext():
+    with resident(model, stack) if whole else contextlib.nullcontext():
         model = parallelize_llama(model, training=training, **settings)
-    freeze(model, variant)
+    freeze(model, stack)
     if not has_gpu():
         # Gloo has no PREMUL_SUM, which FSDP2 uses to scale gradients (torch 2.13 and 2.15).
         for module in model.modules():
@@ -40,19 +40,19 @@ def parallelize(model: MixitLlama, *, training: TrainingConfig, **settings: Any)
     return model
 
 
-def frozen_parameters(model: nn.Module, variant: Variant) -> set[nn.Parameter]:
-    return {param for name, param in named_weights(model) if part_of(name) in variant.frozen}
+def frozen_parameters(model: nn.Module, stack: Stack) -> set[nn.Parameter]:
+    return {param for name, param in named_weights(model) if is_frozen(name, stack)}
 
 
-def keep_in(model: nn.Module, variant: Variant, dtype: torch.dtype) -> None:
+def keep_in(model: nn.Module, stack: Stack, dtype: torch.dtype) -> None:
     """Frozen weights need no float32 master copy: nothing small is ever added to them. FSDP2 casts
     every weight to `dtype` before it is used, so the model computes the same."""
-    for param in frozen_parameters(model, variant):
+    for param in frozen_parameters(model, stack):
         param.data = param.data.to(dtype)
 
 
 @contextlib.contextmanager
-def resident(model: nn.Module, variant: Variant) -> Iterator[None]:
+def resident(model: nn.Module, stack: Stack) -> Iterator[None]:
     """Within, torchtitan's FSDP2 leaves the frozen weights whole on each rank, instead of gathering
     them in every forward and backward pass. It has no setting for that: its `fully_shard` is
     replaced meanwhile."""
@@ -60,7 +60,7 @@ def resident(model: nn.Module, variant: Variant) -> Iterator[None]:
 
     def leaving(module: nn.Module | list[nn.Module], **settings: object) -> nn.Module:
         # Looked up now: tensor parallelism has replaced the parameters in between.
-        return fully_shard(module, ignored_params=frozen_parameters(model, variant), **settings)
+        return fully_shard(module, ignored_params=frozen_parameters(model, stack), **settings)
 
     fsdp.fully_shard = leaving
     try:

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.model.initial_std import AUTHORS_STD, STD_RANGE, Std, check_std, std_by_part
 from mixit_titan.ranges import NOT_NEGATIVE, POSITIVE, Range, check_ranges
 
 ROPE_SCALING = {
@@ -14,12 +15,12 @@ ROPE_SCALING = {
 
 _SIZE = Range(least=1, most=2**24)
 RANGES = {
-    **dict.fromkeys(("width", "heads", "hidden", "vocab", "seq_len", "kv_heads"), _SIZE),
+    **dict.fromkeys(("width", "heads", "hidden", "vocab", "seq_len", "kv_heads", "window"), _SIZE),
     "layers": Range(least=1, most=10_000),
     "rope_theta": POSITIVE,
     "rope_factor": Range(least=1),
-    "init_std": Range(least=0, most=1000),
-    "embedding_std": Range(least=0, most=1000),
+    "init_std": STD_RANGE,
+    "embedding_std": STD_RANGE,
     "norm_eps": NOT_NEGATIVE,
 }
 
@@ -44,13 +45,20 @@ class Shape:
     rope_factor: float = 1.0
     """How far Llama 3.1's scaling stretches slow rotary frequencies (its own value: 8; Llama 3.2's:
     32); 1: not at all."""
-    init_std: float = 0.02
-    embedding_std: float = 0.02
+    init_std: Std | dict[str, Std] = "fan_in"
+    """Of the linears' weights, for all of them or by part (model/initial_std.py)."""
+    embedding_std: Std = "fan_in"
     """Of the token and position embedding; a tied token embedding takes the head's init_std."""
     norm_eps: float = 1e-6
+    window: int = 64
+    """Tokens that a token sees in layers of the window mixer, itself included."""
 
     def __post_init__(self) -> None:
         check_ranges(asdict(self), RANGES, "model.{}".format)
+        check_std(self.embedding_std, "model.embedding_std")
+        by_part = std_by_part(self.init_std)
+        if isinstance(self.init_std, dict):
+            object.__setattr__(self, "init_std", by_part)
         if self.width % self.heads:
             raise ConfigError(
                 f"model.heads = {self.heads} does not divide model.width = {self.width}: "
@@ -68,11 +76,22 @@ class Shape:
 
 # Vocabulary 128,256 is Llama-3's. 1b, 3b and 8b have the shapes of Llama 3.2 and 3.1; 160m and 410m
 # those of the usual families of that name (about 85 and 310 million weights beside the embedding).
+# table4 and paper are compared with the authors' figures, and start as theirs did.
+_AUTHORS = {"init_std": AUTHORS_STD, "embedding_std": AUTHORS_STD}
 FLAVORS = {
     "debug": Shape(width=128, layers=4, heads=4, hidden=512, vocab=512, seq_len=128),
-    "table4": Shape(width=128, layers=2, heads=4, hidden=512, vocab=1024, seq_len=3, bias=True),
+    "table4": Shape(
+        width=128, layers=2, heads=4, hidden=512, vocab=1024, seq_len=3, bias=True, **_AUTHORS
+    ),
     "paper": Shape(
-        width=512, layers=12, heads=8, hidden=2048, vocab=128256, seq_len=256, bias=True
+        width=512,
+        layers=12,
+        heads=8,
+        hidden=2048,
+        vocab=128256,
+        seq_len=256,
+        bias=True,
+        **_AUTHORS,
     ),
     "160m": Shape(
         width=768, layers=12, heads=12, hidden=2048, vocab=128256, seq_len=2048, tied=True

@@ -1,4 +1,4 @@
-"""Tensor parallelism of a mixing model: torchtitan's placements for a Llama, and the mixing's own.
+"""Tensor parallelism: torchtitan's placements for a Llama, and in layers that mix their own.
 
 The values of a head, and its matrix, are on one rank. The position embedding is split by rows, as
 the token embedding is: both are partial sums until their output is redistributed.
@@ -16,19 +16,24 @@ from torchtitan.models.common.decoder_sharding import (
     rowwise_config,
     set_decoder_sharding_config,
     set_dense_ffn_sharding,
+    set_gqa_attention_sharding,
+    set_gqa_inner_attention_local_map,
 )
 from torchtitan.protocols.sharding import LocalMapConfig, ShardingConfig, SpmdLayout
 
+from mixit_titan.model.mixers.positional import PositionalAttention
+from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding
+
 if TYPE_CHECKING:
     from mixit_titan.model.llama import MixitLlama
-    from mixit_titan.model.mixing_attention import MixingAttention
 
 
-def set_mixing_sharding(config: "MixitLlama.Config", *, enable_sp: bool) -> None:
+def set_sharding(config: "MixitLlama.Config", *, enable_sp: bool) -> None:
     """Fill `sharding_config` on all parts of the model; `enable_sp`: sequence parallelism."""
     set_decoder_sharding_config(config, enable_sp=enable_sp)
-    states = config.tok_embeddings.sharding_config.state_shardings
-    states["position_weight"] = dense_param_placement(tp=spmd.S(0))
+    if isinstance(config.tok_embeddings, PositionedEmbedding.Config):
+        states = config.tok_embeddings.sharding_config.state_shardings
+        states["position_weight"] = dense_param_placement(tp=spmd.S(0))
     between_layers = (
         dense_sequence_parallel_placement() if enable_sp else dense_activation_placement(tp=spmd.I)
     )
@@ -38,11 +43,17 @@ def set_mixing_sharding(config: "MixitLlama.Config", *, enable_sp: bool) -> None
         set_dense_ffn_sharding(
             layer.feed_forward, attn_x_layout=between_layers, enable_sp=enable_sp
         )
-        _shard_attention(layer.attention, between_layers, enable_sp)
+        if isinstance(layer.attention, MixingAttention.Config | PositionalAttention.Config):
+            _shard_mixing(layer.attention, between_layers, enable_sp)
+        else:
+            set_gqa_attention_sharding(layer.attention, enable_sp=enable_sp)
+            set_gqa_inner_attention_local_map(layer.attention.inner_attention)
 
 
-def _shard_attention(
-    attention: "MixingAttention.Config", between_layers: SpmdLayout, enable_sp: bool
+def _shard_mixing(
+    attention: MixingAttention.Config | PositionalAttention.Config,
+    between_layers: SpmdLayout,
+    enable_sp: bool,
 ) -> None:
     attention.sharding_config = ShardingConfig(
         in_src_shardings={"x_BLD": between_layers},
@@ -52,6 +63,7 @@ def _shard_attention(
     attention.wo.sharding_config = rowwise_config(output_sp=enable_sp)
     heads = dense_activation_placement(tp=spmd.S(2))
     attention.inner_attention.sharding_config = ShardingConfig(
+        state_shardings={"weight": dense_param_placement(tp=spmd.S(0))},  # of the learned mixer
         in_src_shardings={"v_BLNH": heads},
         in_dst_shardings={"v_BLNH": heads},
         out_src_shardings=heads,

@@ -6,14 +6,14 @@ step = microbatches x max(products + mixers + tensor parallelism, FSDP2 and HSDP
 from dataclasses import dataclass
 
 from mixit_titan.kernels.tiles import Source
-from mixit_titan.model.accounting import count, mixer_flops, weights
+from mixit_titan.model.accounting import count, mixer_flops, mixing_layers, weights
 from mixit_titan.model.communication import Received
 from mixit_titan.model.hardware import GPUS_PER_NODE, NETWORK, Gpu
 from mixit_titan.model.memory import Step
 from mixit_titan.model.mixing_speed import BANDWIDTH, mixing_seconds
 from mixit_titan.model.packing import Packing
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.variants import Variant
+from mixit_titan.model.stack import Stack
 
 # Shares of a GPU's peak. Those of attention are for head widths up to 64 and above, forward and
 # backward; its backward pass computes the scores again, 2.5 times its forward FLOPs.
@@ -48,7 +48,7 @@ class Seconds:
 
 def step_seconds(
     shape: Shape,
-    variant: Variant,
+    stack: Stack,
     step: Step,
     received: Received,
     gpu: Gpu,
@@ -59,20 +59,24 @@ def step_seconds(
 ) -> Seconds:
     """`source` is where the tiles of mixing matrices come from, `attention` a key of ATTENTION.
     Without `packing` each row is one document."""
-    counts = count(shape, variant, seq_len=step.length)
-    forward, backward = mixer_flops(shape, variant, step.length)
-    linear = counts.flops_per_token - forward - backward + _recomputed(shape, variant, step)
+    counts = count(shape, stack, seq_len=step.length)
+    forward, backward = mixer_flops(shape, stack, step.length)
+    linear = counts.flops_per_token - forward - backward + _recomputed(shape, stack, step)
     tokens = step.microbatches * step.tokens
-    if source is not None:
+    mixing = mixing_layers(shape, stack)
+    mixers = 0.0
+    if mixing:
+        assert source is not None
         heads = shape.heads / step.tensor
         layer = mixing_seconds(source, heads, shape.head_dim, step, gpu, packing)
-        mixers = step.microbatches * shape.layers * layer
-    else:
+        mixers += step.microbatches * mixing * layer
+    others = forward - mixing * step.length * shape.width
+    if others:  # taken for attention at its FLOPs
         visible = packing.visible(step.length) if packing else 1.0
         rates = ATTENTION[attention][shape.head_dim > 64]
         passes = 2 if step.recomputation == "full" else 1
         work = passes / rates[0] + ATTENTION_BACKWARD / rates[1]
-        mixers = tokens * forward * visible * work / gpu.flops
+        mixers += tokens * others * visible * work / gpu.flops
     between = _link_seconds(received.replicas, step.replicas, step.tensor * step.shards, gpu)
     sharded = received.weights + received.gradients
     own = counts.trainable / (step.shards * step.tensor)
@@ -85,7 +89,7 @@ def step_seconds(
     )
 
 
-def _recomputed(shape: Shape, variant: Variant, step: Step) -> int:
+def _recomputed(shape: Shape, stack: Stack, step: Step) -> int:
     """Forward FLOPs per token that recomputation adds outside of the mixers."""
     again: tuple[str, ...] = ()
     if step.recomputation == "full":  # compiled, without the last product, which nobody needs
@@ -93,7 +97,7 @@ def _recomputed(shape: Shape, variant: Variant, step: Step) -> int:
         again += () if step.compiled else (".w2.",)
     elif step.recomputation == "selective" and not shape.bias:  # every other product
         again = (".wk.", ".wo.", ".w3.")
-    names = [w for w in weights(shape, variant) if w.multiplied and w.name.startswith("layers.")]
+    names = [w for w in weights(shape, stack) if w.multiplied and w.name.startswith("layers.")]
     return sum(2 * w.elements for w in names if any(part in w.name for part in again))
 
 

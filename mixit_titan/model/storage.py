@@ -19,15 +19,18 @@ def choose_form(
     shape: Shape,
     dtype: str,
     *,
+    layers: int | None = None,
     tensor_parallel: int = 1,
     stages: int = 1,
     room: int | None = None,
 ) -> Form:
-    """`auto`: stored where the matrices fit, else generated. `room`: bytes that all matrices of a
+    """`auto`: stored where the matrices fit, else generated. `layers`: those that have matrices;
+    None: all. `room`: bytes that all matrices of a
     rank may take, `room_for_matrices` of what a run leaves; None: 4 GiB, where nobody knows."""
     if storage != "auto":
         return storage
-    matrices = -(-shape.layers // stages) * shape.heads // tensor_parallel
+    layers = shape.layers if layers is None else layers
+    matrices = -(-layers // stages) * shape.heads // tensor_parallel
     size = DTYPE_BYTES[dtype]
     if room is None:  # on a CPU, which keeps the square and a strip of columns more
         taken = matrices * shape.seq_len * (shape.seq_len + BLOCK) * size

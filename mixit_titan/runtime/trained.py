@@ -20,11 +20,10 @@ from mixit_titan.device import device_type
 from mixit_titan.errors import ConfigError
 from mixit_titan.json_form import COUNT, WrongForm, check_fields, check_form
 from mixit_titan.model.build import llama_config
-from mixit_titan.model.identity import differences, identity
+from mixit_titan.model.identity import differences, identity, saved_stack
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.variants import Variant
 from mixit_titan.runtime.checkpoint_files import (
     hugging_face_steps,
     newest_complete,
@@ -42,13 +41,16 @@ from mixit_titan.runtime.tensor_reader import (
     tensor_sizes,
 )
 
-_SAID = {"mixer": str, "frozen": [str], "debug.seed": COUNT, "model.mixing.seed?": int}
+_SAID = {
+    **{"mixer": str, "frozen": [str], "stack?": str},
+    **{"debug.seed": COUNT, "model.mixing.seed?": int},
+}
 
 
 @dataclass(frozen=True)
 class Trained:
     model: MixitLlama
-    """In float32, without gradients; its config has variant, shape, recipe and seeds. It attends
+    """In float32, without gradients; its config has stack, shape, recipe and seeds. It attends
     by SDPA, and its mixing matrices are stored where they fit."""
     tokenizer: BaseTokenizer
     tokenizer_name: str
@@ -141,7 +143,7 @@ def _config(saved: dict[str, Any], *, tensors: int) -> MixitLlama.Config:
         raise WrongForm(f"{shape.layers} layers and {tensors} tensors")
     return llama_config(
         shape,
-        Variant(mixer=saved["mixer"], frozen=tuple(saved["frozen"])),
+        saved_stack(saved, shape.layers),
         Recipe(**fields(Recipe, "model.mixing.")),
         mixing_seed=saved.get("model.mixing.seed", 0),
         init_seed=saved["debug.seed"],

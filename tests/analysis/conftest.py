@@ -28,6 +28,7 @@ def task_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     reviews.write_text("label,text\n" + "\n".join(rows) + "\n")
     retrieval = "--steps 3 --layers 2 --pairs 4 --vocab 16 --test 30"
     runs = {v: make_run("retrieval", f"{retrieval} --variant {v}") for v in VARIANTS_OF_RETRIEVAL}
+    runs["hybrid"] = make_run("retrieval", f"{retrieval} --stack mixit@0")
     yelp = f"--csv {reviews} --length 8 --vocab 30 --test 5 --steps 3"
     runs["yelp"] = make_run("yelp", f"{yelp} --variant mixit --no-causal --recipe paper")
     runs["hop"] = make_run("hop", "--hops 2 --length 9 --steps 3 --test 5")
@@ -44,7 +45,7 @@ def build() -> Callable[..., MixitLlama]:
 
     def build(variant: str, layers: int = 2, recipe: str = "paper", **shape: int) -> MixitLlama:
         sizes = {"width": 32, "heads": 4, "hidden": 48, "vocab": VOCAB, "seq_len": LENGTH} | shape
-        mixing = VARIANTS[variant].mixer == "mixing"
+        mixing = VARIANTS[variant].mixes
         config = llama_config(
             Shape(layers=layers, init_std=0.2, embedding_std=1.0, **sizes),
             VARIANTS[variant],

@@ -59,10 +59,10 @@ def test_what_is_not_training_is_off_and_data_can_be_named() -> None:
 def test_the_variant_of_a_file_gives_way() -> None:
     run = run_table(read_arguments(f"{CONFIGS['debug_mixit']} --model.mixing.seed 3".split()))
     run["model"] |= {"mixer": "mixing", "freeze": ["mlp"]}
-    for name in ("standard", "frozen_qk", "mixit"):
+    for name in ("standard", "frozen_qk", "mixit", "mixit*3 standard", "frozen_mlp*2 standard*2"):
         plan = plan_variant(run, name, 1, "a test")
-        assert plan.model.variant.name == name
-        assert plan.model.mixing_seed == (3 if name == "mixit" else 0)
+        assert plan.model.stack.name == name
+        assert plan.model.mixing_seed == (3 if "mixit" in name else 0)
 
 
 def test_a_scan_has_a_point_for_each_combination() -> None:

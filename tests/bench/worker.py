@@ -34,7 +34,7 @@ def logged(step: Callable) -> Callable:
     def wrapped(self: TrainerSteps, clock: Any, microbatches: int | None = None) -> None:
         MOVED.update(weights=0, gradients=0)
         step(self, clock, microbatches)
-        variant = self.trainer.model_config.variant.name
+        variant = self.trainer.model_config.stack.name
         STEPS.append(
             {
                 "variant": variant,

@@ -92,7 +92,7 @@ def test_room_is_what_the_rest_of_the_run_leaves() -> None:
     plan = plan_run(path, ["--model.mixing.storage", "stored"], world_size=8, on_gpus=True)
     found, model = estimate(plan, ranks=8), plan.model
     available = GPUS["H100"].available
-    room = memory_left(plan.sections, model.shape, model.variant, ranks=8, available=available)
+    room = memory_left(plan.sections, model.shape, model.stack, ranks=8, available=available)
     assert found.memory.mixing == 16 * 32 * (16 * 17 // 2) * 128**2 * 2  # the tiles of a triangle
     assert room == GPUS["H100"].available - found.memory.total + found.memory.mixing
 

@@ -13,8 +13,12 @@ from mixit_titan.config.plan import plan_run
 from mixit_titan.config.run import load_run
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.config.toml import apply_overrides
+from mixit_titan.data.prepare import prepare
+from mixit_titan.data.sources import find_corpus
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.hardware import GPUS
+from mixit_titan.model.variants import find_stack
+from tests.data.tokens import stories, write_jsonl
 
 DEBUG = str(shipped_configs()["debug_mixit"])
 STANDARD = str(shipped_configs()["debug_standard"])
@@ -90,16 +94,55 @@ def test_any_set_of_parts_can_be_frozen(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('[model]\nmixer = "attention"\nfreeze = ["mlp", "qk"]\n')
     run = load_run(str(file), [], world_size=1)
-    assert run.model_spec.model.variant.frozen == ("qk", "mlp")
+    assert run.model_spec.model.stack.frozen == ("qk", "mlp")
     run = load_run(str(file), ["--model.freeze", "norm"], world_size=1)
-    assert run.model_spec.model.variant.frozen == ("norm",)
+    assert run.model_spec.model.stack.frozen == ("norm",)
 
 
 def test_freeze_takes_the_place_of_a_variants_own() -> None:
     run = load_run(STANDARD, ["--model.freeze", "v,norm"], world_size=1)
-    assert run.model_spec.model.variant.frozen == ("v", "norm")
+    assert run.model_spec.model.stack.frozen == ("v", "norm")
     run = load_run(DEBUG, ["--model.freeze", "mlp"], world_size=1)
-    assert run.model_spec.model.variant.name == "mixing-freeze-mlp"
+    assert run.model_spec.model.stack.name == "mixing-freeze-mlp"
+
+
+def test_a_stack_says_what_each_layer_is(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[model]\nstack = "mixit*3 standard"\nfreeze = ["embedding"]\n')
+    run = load_run(str(file), ["--model.mixing.recipe", "official"], world_size=1)
+    model = run.model_spec.model
+    assert model.stack == find_stack(4, stack="mixit standard@3", freeze=["embedding"])
+    assert model.recipe.sink_head
+    assert run.dump_folder == "runs/run_mixitx3_standard_freeze-embedding"
+    for words, name in {  # what the command line says takes the place of what the file says
+        "--model.variant mixit --model.freeze norm": "mixing-freeze-norm",
+        "--model.stack frozen_qk@upper": "standard*2 frozen_qk*2 freeze-embedding",
+    }.items():
+        stack = load_run(str(file), words.split(), world_size=1).model_spec.model.stack
+        assert stack.name == name
+    stack = load_run(DEBUG, ["--model.stack", "mixit*3 standard"], world_size=1)
+    assert stack.dump_folder == "runs/debug_mixit_mixitx3_standard"
+
+
+WRONG_STACKS = {
+    "--model.stack standard --model.variant mixit": "model.stack = 'standard' says what the layers "
+    "are, and so does model.variant = 'mixit'",
+    "--model.stack standard*3": "is 3 layers, which do not fill model.layers = 4",
+    "--model.stack standrd": "unknown variant or mixer 'standrd' in the stack 'standrd': did you",
+    "--model.stack standard@uper": "unknown place 'uper'",
+    "--model.stack standard --model.mixing.seed 1": "only for the mixing mixer, and the variant is",
+    "--model.stack mixit@0 --parallelism.context_parallel_degree 2": "is not there for the mixing",
+    "--model.stack mixit@0 --checkpoint.last_save_in_hf --checkpoint.last_save_model_only": "is "
+    "for variants that attend",
+    "--model.stack mixing-freeze-qk": "the mixing mixer has no queries and keys",
+}
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG_STACKS.items())
+def test_a_stack_that_cannot_be_is_one_sentence(overrides: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_run(STANDARD, overrides.split(), world_size=2)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_recipes_and_their_knobs() -> None:
@@ -239,10 +282,14 @@ def test_a_wrong_model_section(tmp_path: Path, table: str, message: str) -> None
 def test_more_ranks_than_the_batch_allows() -> None:
     with pytest.raises(ConfigError, match=r"global_batch_size = 8 cannot be divided among 3"):
         load_run(DEBUG, [], world_size=3)
+    local = "--training.local_batch_size"
     with pytest.raises(
-        ConfigError, match=r"8 is no multiple of training.local_batch_size = 8 times 2"
+        ConfigError, match=rf"8 is no multiple of {local[2:]} = 8 times 2.*: {local} 4 divides it"
     ):
-        load_run(DEBUG, ["--training.local_batch_size", "8"], world_size=2)
+        load_run(DEBUG, [local, "8"], world_size=2)
+    load_run(DEBUG, [local, "4"], world_size=2)
+    with pytest.raises(ConfigError, match=r"= 8 times 3.*: choose a multiple, or fewer ranks"):
+        load_run(DEBUG, [local, "8"], world_size=3)
 
 
 def test_a_missing_file() -> None:
@@ -289,3 +336,15 @@ def test_matrices_are_stored_where_the_run_leaves_room(
     path = str(shipped_configs()["8b_fineweb_edu"])
     plan = plan_run(path, overrides, world_size=64, on_gpus=True)
     assert plan.model.layers[0].attention.inner_attention.form == form
+
+
+@pytest.mark.parametrize(("tokens", "vocab"), [(257, 320), (320, 320), (321, 384)])
+def test_the_vocabulary_is_that_of_a_prepared_folder(
+    tmp_path: Path, tokens: int, vocab: int
+) -> None:
+    corpus = write_jsonl(tmp_path / "a.jsonl", stories(60))
+    prepare(find_corpus(str(corpus)), tokens, tmp_path / "out", workers=1)
+    words = ["--data.path", str(tmp_path / "out"), "--training.seq_len", "16"]
+    assert load_run(DEBUG, words, world_size=1).model_spec.model.vocab_size == vocab
+    named = load_run(DEBUG, [*words, "--model.vocab", "500"], world_size=1)
+    assert named.model_spec.model.vocab_size == 500

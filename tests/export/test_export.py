@@ -77,7 +77,7 @@ def test_transformers_gives_the_same_logits_and_ids(
     found = read("transformers", list(exported.values()), tmp_path)
     for name in RUNS:
         trained = load_trained(uncommon_runs.folder(name))
-        mixing = trained.model.config.variant.mixer == "mixing"
+        mixing = trained.model.config.stack.mixes
         seen, expected = found[name], logits(trained)
         assert seen["class"] == ("MixitForCausalLM" if mixing else "LlamaForCausalLM")
         assert not seen["problems"], name

@@ -63,11 +63,11 @@ RECIPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Llama:
-    """One model. The variants differ in `mixes` alone: to freeze a part changes no output."""
+    """One model. Stacks differ in `mixes` alone: to freeze a part changes no output."""
 
     recipe: Recipe
-    mixes: bool
-    layers: int
+    mixes: tuple[bool, ...]
+    """Of each layer, whether its mixer is MixiT's."""
     heads: int
     kv_heads: int
     """Key and value heads of attention, each shared by heads / kv_heads queries."""
@@ -85,10 +85,10 @@ class Llama:
         x_BLD = embedding_VD[tokens_BL]
         if "tok_embeddings.position_weight" in weights:
             x_BLD = x_BLD + weights["tok_embeddings.position_weight"][positions_BL]
-        for layer in range(self.layers):
+        for layer, mixes in enumerate(self.mixes):
             here = Layer(self, weights, f"layers.{layer}.")
             h_BLD = rms_norm(x_BLD, here["attention_norm.weight"])
-            if self.mixes:
+            if mixes:
                 x_BLD = self.add(x_BLD, here.mixing(h_BLD, positions_BL, matrices[layer]))
             else:
                 x_BLD = self.add(x_BLD, here.attention(h_BLD, positions_BL))
@@ -104,10 +104,11 @@ class Llama:
     def matrices(self, seed: int, *, width: int, m: int) -> list[np.ndarray]:
         """The mixing matrices of each layer: (N, m, m)."""
         sizes = {"width": width, "head_width": width // self.heads, "m": m}
-        heads = range(self.heads if self.mixes else 0)
         return [
-            np.array([mixing_matrix(self.recipe, seed, layer, n, **sizes) for n in heads])
-            for layer in range(self.layers)
+            np.array([mixing_matrix(self.recipe, seed, n, h, **sizes) for h in range(self.heads)])
+            if mixes
+            else np.zeros(0)
+            for n, mixes in enumerate(self.mixes)
         ]
 
 

@@ -11,13 +11,14 @@ from mixit_titan.kernels.forms import Form
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.limits import check_limits
 from mixit_titan.model.recipes import Recipe
-from mixit_titan.model.variants import VARIANTS, Variant
+from mixit_titan.model.stack import Stack, read_stack, uniform
+from mixit_titan.model.variants import VARIANTS
 
 from .conftest import TINY
 
 
 def check(
-    variant: Variant = VARIANTS["mixit"],
+    variant: Stack = VARIANTS["mixit"],
     *,
     recipe: Recipe | None = None,
     form: Form | None = None,
@@ -38,7 +39,9 @@ def test_what_can_be_split_is_let_through() -> None:
     check(tensor=4, pipeline=2)
     check(pipeline=2, pipeline_parallel_schedule="GPipe")
     check(form="sharded")
-    check(Variant(mixer="mixing", frozen=("v", "o", "mlp")), pipeline=2)
+    check(uniform("mixing", ("v", "o", "mlp")), pipeline=2)
+    check(read_stack("random standard", 2), pipeline=2)
+    check(read_stack("mixit standard", 2), tensor=2, pipeline=2)
 
 
 WRONG = {
@@ -68,9 +71,24 @@ WRONG = {
     "frozen stage": (
         {
             "pipeline": 2,
-            "variant": Variant(mixer="mixing", frozen=("v", "o", "mlp", "norm", "embedding")),
+            "variant": uniform("mixing", ("v", "o", "mlp", "norm", "embedding")),
         },
         "stage 0 would have nothing to train",
+    ),
+    "frozen layer of a stage": (
+        {
+            "pipeline": 2,
+            "variant": read_stack("random standard", 2, ["embedding"]),
+        },
+        "stage 0 would have nothing to train",
+    ),
+    "context of some layers": (
+        {"context": 2, "variant": read_stack("standard mixit", 2)},
+        "context_parallel_degree is not there for the mixing mixer",
+    ),
+    "sharded matrices of some layers": (
+        {"tensor": 2, "form": "sharded", "variant": read_stack("standard mixit", 2)},
+        "is for data parallelism alone",
     ),
     "not causal": ({"recipe": Recipe(causal=False)}, "it is for classification"),
 }

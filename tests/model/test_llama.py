@@ -8,7 +8,8 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.kernels.mixing import mixing_matrix
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
-from mixit_titan.model.variants import VARIANTS, Variant
+from mixit_titan.model.stack import uniform
+from mixit_titan.model.variants import VARIANTS
 
 from .conftest import MODELS, TINY, build
 
@@ -72,14 +73,14 @@ FROZEN_ALONE = {
 def test_each_part_can_be_frozen_alone(part: str, mixer: str) -> None:
     if (part, mixer) == ("qk", "mixing"):
         with pytest.raises(ConfigError, match="the mixing mixer has no queries and keys"):
-            Variant(mixer=mixer, frozen=(part,))
+            uniform(mixer, (part,))
         return
     expected = FROZEN_ALONE[part]
     if mixer == "mixing":
         expected = {name.replace("qkv_linear.", "") for name in expected}
     else:
         expected = expected - {"tok_embeddings.position_weight"}
-    variant = Variant(mixer=mixer, frozen=(part,))
+    variant = uniform(mixer, (part,))
     model = llama_config(dataclasses.replace(TINY, bias=True), variant).build()
     freeze(model, variant)
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
@@ -134,7 +135,7 @@ def test_a_tied_head_is_the_embedding(tokens: torch.Tensor) -> None:
     both = untied.tok_embeddings.weight.grad + untied.lm_head.weight.grad
     torch.testing.assert_close(tied.lm_head.weight.grad, both)
     with pytest.raises(ConfigError, match="freeze both of them or neither"):
-        llama_config(shape, Variant(mixer="attention", frozen=("head",)))
+        llama_config(shape, uniform("attention", ("head",)))
 
 
 def cosine_through_depth(variant: str) -> float:

@@ -23,7 +23,8 @@ from mixit_titan.model.memory import Step, activations, layer_keeps, step_memory
 from mixit_titan.model.parallelize import recomputation
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import FLAVORS, Shape
-from mixit_titan.model.variants import VARIANTS, Variant
+from mixit_titan.model.stack import Stack, uniform
+from mixit_titan.model.variants import VARIANTS
 from tests.bench import conftest
 from tests.bench.conftest import make_point
 
@@ -71,7 +72,7 @@ def test_memory_of_an_eager_step_is_that_measured(
     assert total == pytest.approx(measured, rel=0.06 if mode == "selective" else 0.03)
 
 
-def compiled_block(shape: Shape, variant: Variant, mode: str) -> tuple[float, int]:
+def compiled_block(shape: Shape, variant: Stack, mode: str) -> tuple[float, int]:
     """Elements of two bytes that a compiled block hands to its backward pass, for each token; and
     how many products that pass has."""
     dist_utils.set_spmd_backend("partial_dtensor")
@@ -127,7 +128,7 @@ def _storage(tensor: torch.Tensor) -> int:
 @pytest.mark.parametrize("variant", ["standard", "frozen_mlp", "random", "mixit"])
 def test_a_compiled_block_keeps_what_the_model_says(variant: str, mode: str) -> None:
     shape = Shape(width=128, layers=1, heads=8, kv_heads=2, hidden=384, vocab=64, seq_len=96)
-    modelled = layer_keeps(shape, VARIANTS[variant], mode, compiled=True)
+    modelled = layer_keeps(shape, VARIANTS[variant].pairs[0], mode, compiled=True)
     if mode == "none":
         modelled += 2 * 2  # float32 statistics of both norms
     elif mode == "selective" and variant != "mixit":
@@ -145,7 +146,7 @@ def test_a_compiled_block_keeps_what_the_model_says(variant: str, mode: str) -> 
 def test_nothing_is_kept_where_only_the_head_is_trained() -> None:
     frozen = ("embedding", "norm", "qk", "v", "o", "mlp")
     step = Step(rows=4, length=64)
-    used = activations(DEEP, Variant(mixer="attention", frozen=frozen), step)
+    used = activations(DEEP, uniform("attention", frozen), step)
     assert used.kept == used.backward == 0 < used.loss
 
 

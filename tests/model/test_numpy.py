@@ -23,7 +23,7 @@ from mixit_titan.model.freezing import freeze, named_weights
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.variants import VARIANTS
+from mixit_titan.model.stack import read_stack
 
 from . import numpy_llama as formulas
 from .numpy_philox import initial_normals
@@ -40,7 +40,11 @@ FROZEN = {  # the paper's table of variants, in the names of the weights
     "frozen_mlp": (".feed_forward.",),
     "mixit": (),
     "random": ("layers.", "norm."),
+    "mixit frozen_qk": ("layers.1.attention.qkv_linear.wq.", "layers.1.attention.qkv_linear.wk."),
+    "attention-freeze-norm mixing-freeze-mlp": ("0.attention_norm.", "0.ffn_norm.", "1.feed_f"),
 }
+MIXES = {"mixit": (True, True), "mixit frozen_qk": (True, False)}
+MIXES["attention-freeze-norm mixing-freeze-mlp"] = (False, True)
 MODELS = [
     (variant, recipe)
     for variant in FROZEN
@@ -90,17 +94,15 @@ class Pair:
 def numpy_model(variant: str, recipe: str, shape: Shape) -> formulas.Llama:
     return formulas.Llama(
         recipe=formulas.RECIPES[recipe],
-        mixes=variant == "mixit",
-        layers=shape.layers,
+        mixes=MIXES.get(variant, (False, False)),
         heads=shape.heads,
         kv_heads=shape.kv_heads or shape.heads,
     )
 
 
 def pair(variant: str, recipe: str, shape: Shape = SHAPE, **settings: bool | str) -> Pair:
-    config = llama_config(
-        shape, VARIANTS[variant], OUR_RECIPES[recipe], mixing_seed=MIXING_SEED, **settings
-    )
+    stack = read_stack(variant, shape.layers)
+    config = llama_config(shape, stack, OUR_RECIPES[recipe], mixing_seed=MIXING_SEED, **settings)
     ours = config.build()
     ours.init_states()
     ours.double()
@@ -108,7 +110,7 @@ def pair(variant: str, recipe: str, shape: Shape = SHAPE, **settings: bool | str
     weights = lively(ours, numpys.recipe)
     for name, parameter in named_weights(ours):
         parameter.data = torch.from_numpy(weights[name])
-    freeze(ours, VARIANTS[variant])
+    freeze(ours, stack)
     matrices = numpys.matrices(MIXING_SEED, width=shape.width, m=shape.seq_len)
     return Pair(ours, numpys, weights, matrices)
 
@@ -190,7 +192,8 @@ def test_a_model_from_its_seeds_alone(variant: str, recipe: str) -> None:
     """As a user has it, in float32, unpacked: NumPy knows the seeds and the tokens only."""
     shape = dataclasses.replace(SHAPE, bias=False, embedding_std=1.0, init_std=0.3)
     seeds = {"init_seed": 7, "mixing_seed": MIXING_SEED}
-    ours = llama_config(shape, VARIANTS[variant], OUR_RECIPES[recipe], **seeds).build()
+    stack = read_stack(variant, shape.layers)
+    ours = llama_config(shape, stack, OUR_RECIPES[recipe], **seeds).build()
     ours.init_states()
     weights = {}
     for name, value in ours.state_dict().items():
@@ -206,7 +209,8 @@ def test_a_model_from_its_seeds_alone(variant: str, recipe: str) -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(
-    ("variant", "recipe"), [model for model in MODELS if model[0] in ("standard", "mixit")]
+    ("variant", "recipe"),
+    [model for model in MODELS if model[0] in ("standard", "mixit", "mixit frozen_qk")],
 )
 def test_gradients_are_differences_of_numpys_loss(variant: str, recipe: str, tied: bool) -> None:
     """Two elements of each parameter, moved one by one."""
@@ -227,7 +231,8 @@ def test_frozen_parts_have_no_gradient_and_change_no_other(variant: str, recipe:
     of all trained weights they are the slope of NumPy's loss."""
     both = pair(variant, recipe)
     gradients = both.gradients()
-    everything = pair("mixit" if variant == "mixit" else "standard", recipe).gradients()
+    mixers = ("mixing" if mixes else "attention" for mixes in both.numpys.mixes)
+    everything = pair(" ".join(mixers), recipe).gradients()
     frozen = {name for name in everything if any(mark in name for mark in FROZEN[variant])}
     assert gradients.keys() == everything.keys() - frozen
     for name, gradient in gradients.items():

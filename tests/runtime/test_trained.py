@@ -26,7 +26,7 @@ from tests.runtime.strangers import change_metadata, put, saved
 def test_its_weights_are_those_of_the_checkpoint(runs: Runs, tmp_path: Path, variant: str) -> None:
     trained = load_trained(runs.folder(variant))
     assert trained.step == STEPS
-    assert trained.model.config.variant == VARIANTS[variant]
+    assert trained.model.config.stack == VARIANTS[variant]
     assert isinstance(trained.tokenizer, ByteTokenizer)
     saved = runs.folder(variant) / "checkpoint" / f"step-{STEPS}"
     dcp_to_torch_save(saved, tmp_path / "plain.pt")

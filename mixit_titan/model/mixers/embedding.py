@@ -1,0 +1,66 @@
+"""Fixed attention maps of random vectors, one query and one key for each position.
+
+    A_ij = exp(q_i k_j / sqrt(h)) / sum over j' <= i of exp(q_i k_j' / sqrt(h))    for j <= i
+
+with q and k of N(0, 1), h the head width: a softmax that reads no token. For scores 0, 0, log 2 in
+the last row:
+
+    position   0    1    2        of values 6, 2, 1:
+    2          1/4  1/4  1/2      2.5
+
+The vectors are a function of `model.mixing.seed`, the layer and the head. They are not saved.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torchtitan.distributed import ParallelDims
+
+from mixit_titan.model.initialization import draw_normal
+from mixit_titan.model.mixers.positional import Place, Positional
+
+
+class EmbeddedMaps(Positional):
+    @dataclass(kw_only=True, slots=True)
+    class Config(Positional.Config):
+        head_dim: int
+        layer: int
+        seed: int
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.config, self.heads = config, range(config.n_heads)
+        self.register_buffer("matrix", torch.empty(0), persistent=False)
+
+    def _distribute_states(self, parallel_dims: ParallelDims) -> None:
+        """Tensor parallelism: a rank draws the maps of its own heads."""
+        mesh = parallel_dims.get_optional_mesh("tp")
+        if mesh is not None:
+            share = len(self.heads) // mesh.size()
+            self.heads = self.heads[share * mesh.get_local_rank() :][:share]
+
+    def _init_self_buffers(self, *, buffer_device: torch.device | None = None) -> None:
+        own, device = self.config, buffer_device or self.matrix.device
+        size = torch.Size((own.n_heads, own.length, own.head_dim))
+        heads = slice(self.heads.start, self.heads.stop)
+        q_NMH, k_NMH = (
+            draw_normal(own.seed, f"layers.{own.layer}.maps.{name}", size, device)[heads]
+            for name in ("q", "k")
+        )
+        scores_NMM = q_NMH @ k_NMH.transpose(1, 2) / math.sqrt(own.head_dim)
+        future_MM = torch.ones_like(scores_NMM[0], dtype=torch.bool).triu(1)
+        self.matrix = scores_NMM.masked_fill(future_MM, -torch.inf).softmax(-1)
+
+    def rows(self, first: int, end: int, device: torch.device) -> torch.Tensor:
+        return self.matrix[:, first:end, :end]
+
+
+def inner(place: Place) -> EmbeddedMaps.Config:
+    return EmbeddedMaps.Config(
+        n_heads=place.shape.heads,
+        length=place.shape.seq_len,
+        head_dim=place.shape.head_dim,
+        layer=place.layer,
+        seed=place.seed,
+    )

@@ -1,0 +1,55 @@
+"""Attention to the last tokens only: a token sees `model.window` of its document, itself included.
+
+    out_i = sum over i - w < j <= i of softmax(q_i k_j / sqrt(h)) v_j
+
+    w = 2     sees 0  1  2  3
+    token 0        x
+    token 1        x  x
+    token 2           x  x
+    token 3              x  x
+
+By torch's SDPA with a mask, also on a GPU: it computes what it then masks.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from mixit_titan.model.attention import DocumentAttention
+from mixit_titan.model.mixers.positional import Place
+
+
+class WindowAttention(DocumentAttention):
+    @dataclass(kw_only=True, slots=True)
+    class Config(DocumentAttention.Config):
+        window: int
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.window = config.window
+
+    def forward(
+        self,
+        q_BLNH: torch.Tensor,
+        k_BLNH: torch.Tensor,
+        v_BLNH: torch.Tensor,
+        *,
+        attention_masks: torch.Tensor | None = None,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        near_LL = in_window(q_BLNH.shape[1], self.window, q_BLNH.device)
+        seen = near_LL if attention_masks is None else attention_masks & near_LL
+        settings = {"scale": scale, "enable_gqa": enable_gqa}
+        return super().forward(q_BLNH, k_BLNH, v_BLNH, attention_masks=seen, **settings)
+
+
+def in_window(length: int, window: int, device: torch.device) -> torch.Tensor:
+    """(L, L): whether token i sees token j."""
+    index = torch.arange(length, device=device)
+    apart = index.unsqueeze(1) - index
+    return (apart >= 0) & (apart < window)
+
+
+def inner(place: Place) -> WindowAttention.Config:
+    return WindowAttention.Config(window=place.shape.window)
