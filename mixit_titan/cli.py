@@ -151,6 +151,12 @@ def analyze(arguments: list[str]) -> None:
     run_analyze(read_options(AnalyzeArguments, arguments, prog="mixit-titan analyze"))
 
 
+def compare(arguments: list[str]) -> None:
+    from mixit_titan.comparison.command import CompareArguments, run_compare
+
+    run_compare(read_options(CompareArguments, arguments, prog="mixit-titan compare"))
+
+
 def reproduce(arguments: list[str]) -> None:
     from mixit_titan.reproduction.command import ReproduceArguments, run_reproduce
 
@@ -177,6 +183,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "generate": generate,
     "export": export,
     "analyze": analyze,
+    "compare": compare,
     "reproduce": reproduce,
     "doctor": doctor,
 }
@@ -198,6 +205,7 @@ def _usage() -> str:
         "  generate RUN_DIR    text from a trained model\n"
         "  export RUN_DIR      a trained model as a Hugging Face folder\n"
         "  analyze KIND [RUN]  look into a trained model, or test a theorem\n"
+        "  compare RUN [RUN]   runs side by side, at equal tokens, FLOPs and seconds\n"
         "  reproduce           the paper's tables and figures again, beside the paper's\n"
         "  doctor              what this machine is, and whether it will do\n\n"
         "Each command explains itself: mixit-titan train --help"

@@ -209,7 +209,7 @@ def test_torchtitan_finds_the_runs_by_name(monkeypatch: pytest.MonkeyPatch, tmp_
 
     manager = ConfigManager()
     config, rest = manager._load_config(["--module", "mixit_titan", "--config", "debug_frozen_qk"])
-    assert config.model_spec.model.variant == VARIANTS["frozen_qk"] and rest == []
+    assert config.model_spec.model.stack == VARIANTS["frozen_qk"] and rest == []
     parsed = manager.parse_args(
         ["--module", "mixit_titan", "--config", "debug_mixit", "--training.steps", "3"]
     )

@@ -1,0 +1,112 @@
+"""`mixit-titan compare`: training runs side by side, by what they have spent."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from mixit_titan.comparison.curve import Loss
+from mixit_titan.comparison.groups import group_runs
+from mixit_titan.comparison.report import HEADER, UNITS, Comparison, as_json, rows, sentences
+from mixit_titan.comparison.runs import CannotCompare, TrainingRun, find_folders, read_run
+from mixit_titan.errors import ConfigError
+from mixit_titan.files import make_folder, write_json, write_text, writing
+from mixit_titan.tables import literal, markdown_table, screen_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareArguments:
+    """Compare training runs: validation loss at equal tokens, FLOPs and seconds of training.
+
+    Runs that differ only in their seeds are one group, with a mean and an interval. Runs that are
+    still running are compared as far as they have come.
+
+    Example: mixit-titan compare runs/demo --out runs/demo/compare
+    """
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+    """Folders of training runs, globs, or folders that hold runs, such as that of the demo."""
+    out: Path | None = None
+    """Folder for compare.json, compare.md and compare.png."""
+
+
+def run_compare(args: CompareArguments) -> None:
+    comparison = compare(find_folders(args.runs))
+    console = Console(width=None if Console().is_terminal else 200)
+    title = f"Validation loss ({UNITS[comparison.loss]}); * marks the lowest of a column"
+    console.print(screen_table(title, HEADER, [map(literal, row) for row in rows(comparison)]))
+    for sentence in sentences(comparison):
+        console.print(literal(sentence), soft_wrap=True, highlight=False)
+    for folder, why in comparison.left_out.items():
+        console.print(literal(f"Left out: {folder} {why}"), soft_wrap=True, highlight=False)
+    if args.out is not None:
+        _write(comparison, args.out, console)
+
+
+def compare(folders: Sequence[Path]) -> Comparison:
+    """What can be compared of the runs in `folders`; a ConfigError where that is fewer than two."""
+    runs, left_out = [], {}
+    for folder in folders:
+        try:
+            runs.append(read_run(folder))
+        except CannotCompare as why:
+            left_out[str(folder)] = str(why)
+    for sieve in (_of_one_text, _once):
+        runs, other = sieve(runs)
+        left_out |= other
+    loss = _common_loss(runs)
+    usable = [run for run in runs if len(run.curve(loss).loss)]
+    left_out |= {str(run.folder): "has no finite validation" for run in runs if run not in usable}
+    if len(usable) < 2:
+        why = "; ".join(f"{folder} {reason}" for folder, reason in left_out.items())
+        raise ConfigError(
+            f"there are {len(usable)} runs to compare, and it takes two"
+            + (f": {why}" if why else ": name more folders of runs")
+        )
+    return Comparison(loss, group_runs(usable, loss), left_out)
+
+
+def _of_one_text(runs: list[TrainingRun]) -> tuple[list[TrainingRun], dict[str, str]]:
+    """Those that were validated on the text of the first, and why the others cannot be compared."""
+    same = [run for run in runs if run.text == runs[0].text]
+    others = [run for run in runs if run.text != runs[0].text]
+    why = (
+        f"was validated on other text, or on other rows of it, than {runs[0].folder}"
+        if runs
+        else ""
+    )
+    return same, {str(run.folder): why for run in others}
+
+
+def _once(runs: list[TrainingRun]) -> tuple[list[TrainingRun], dict[str, str]]:
+    """Runs of the same settings and seeds are not two samples: the first of them counts."""
+    first: dict[str, TrainingRun] = {}
+    again = {}
+    for run in runs:
+        key = repr((sorted(run.settings.items(), key=str), run.seeds))
+        if first.setdefault(key, run) is not run:
+            again[str(run.folder)] = f"is {first[key].folder} again, seeds and all"
+    return list(first.values()), again
+
+
+def _common_loss(runs: list[TrainingRun]) -> Loss:
+    """Nats per token mean the same for one tokenizer only."""
+    tokenizers = {run.tokenizer for run in runs}
+    return "validation_loss" if len(tokenizers) < 2 else "bits_per_byte"
+
+
+def _write(comparison: Comparison, out: Path, console: Console) -> None:
+    from mixit_titan.comparison.figure import draw
+
+    make_folder(out)
+    with writing(out):
+        write_json(out / "compare.json", as_json(comparison))
+        lines = [markdown_table(HEADER, rows(comparison), left=1), *sentences(comparison)]
+        lines += [f"Left out: {folder} {why}" for folder, why in comparison.left_out.items()]
+        write_text(out / "compare.md", "\n\n".join(lines) + "\n")
+        draw(comparison, out / "compare.png")
+    for name in ("compare.json", "compare.md", "compare.png"):
+        console.print(f"wrote {out / name}")

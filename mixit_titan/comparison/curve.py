@@ -1,0 +1,107 @@
+"""The validation loss of a run, over whatever it is compared by.
+
+    step        0     100     200        of metrics.jsonl
+    tokens      0   1.6 M   3.3 M
+    flops       0   1.1e13  2.2e13       tokens times the FLOPs of a token
+    seconds     0      41      80        of training: no start, validation or waiting for a restart
+    loss     6.24    2.31    1.94        nats per token, or bits per byte
+
+Between two validations a curve is a straight line.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Axis = Literal["steps", "tokens", "flops", "seconds"]
+AXES: tuple[Axis, ...] = ("steps", "tokens", "flops", "seconds")
+BUDGETS: tuple[Axis, ...] = ("tokens", "flops", "seconds")
+"""What two runs can have as much of."""
+Loss = Literal["validation_loss", "bits_per_byte"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    at: dict[Axis, np.ndarray]
+    """Axis -> its value at each validation, rising."""
+    loss: np.ndarray
+
+    def end(self, axis: Axis) -> float:
+        return float(self.at[axis][-1])
+
+    def loss_at(self, axis: Axis, budget: float) -> float | None:
+        """None beyond the ends of the curve."""
+        x = self.at[axis]
+        if not x[0] <= budget <= x[-1]:
+            return None
+        return float(np.interp(budget, x, self.loss))
+
+    def budget_for(self, axis: Axis, loss: float) -> float | None:
+        """Where the curve is at `loss` or below for the first time; None: never."""
+        below = np.flatnonzero(self.loss <= loss)
+        if not len(below):
+            return None
+        last = below[0]
+        if last == 0:
+            return float(self.at[axis][0])
+        x, y = self.at[axis][last - 1 : last + 1], self.loss[last - 1 : last + 1]
+        return float(x[0] + (y[0] - loss) / (y[0] - y[1]) * (x[1] - x[0]))
+
+
+def read_curve(lines: Sequence[dict[str, Any]], loss: Loss, flops_per_token: float) -> Curve:
+    """The curve of the lines of a metrics.jsonl: one point per validation with a finite loss."""
+    trained = [line for line in lines if line.get("loss") is not None]
+    steps = np.array([0, *(line["step"] for line in trained)], dtype=float)
+    tokens = np.array([0, *(line["tokens"] for line in trained)], dtype=float)
+    seconds = np.cumsum([0.0, *training_seconds(trained)])
+    found = {
+        line["step"]: line[loss]
+        for line in lines
+        if line.get(loss) is not None and np.isfinite(line[loss]) and line["step"] <= steps[-1]
+    }
+    at = np.array(sorted(found), dtype=float)
+    seen = np.interp(at, steps, tokens)
+    return Curve(
+        at={
+            "steps": at,
+            "tokens": seen,
+            "flops": seen * flops_per_token,
+            "seconds": np.interp(at, steps, seconds),
+        },
+        loss=np.array([found[step] for step in sorted(found)]),
+    )
+
+
+def training_seconds(trained: Sequence[dict[str, Any]]) -> list[float]:
+    """Seconds of training up to each logged step, from the one before it. torchtitan measures
+    tokens/s without validations, and each start of a run measures for itself, so no waiting is in
+    them. The first step after the first start compiles: it is taken to be as fast as the next."""
+    before = [0, *(line["tokens"] for line in trained)]
+    rates = [line["tokens_per_s"] for line in trained]
+    if len(rates) > 1 and trained[0]["step"] == 1:
+        rates[0] = rates[1]
+    return [
+        (line["tokens"] - seen) / rate
+        for line, seen, rate in zip(trained, before, rates, strict=False)
+    ]
+
+
+def crossings(a: Curve, b: Curve, axis: Axis) -> list[tuple[float, float]]:
+    """Where `a` and `b` change places: the budget and the loss, within what both have."""
+    low = max(a.at[axis][0], b.at[axis][0])
+    high = min(a.end(axis), b.end(axis))
+    x = np.unique(np.concatenate([a.at[axis], b.at[axis]]))
+    x = x[(x >= low) & (x <= high)]
+    if len(x) < 2:
+        return []
+    ya, yb = np.interp(x, a.at[axis], a.loss), np.interp(x, b.at[axis], b.loss)
+    gap = ya - yb
+    found = []
+    for n in np.flatnonzero(gap[:-1] * gap[1:] < 0):
+        share = gap[n] / (gap[n] - gap[n + 1])
+        found.append(
+            (float(x[n] + share * (x[n + 1] - x[n])), float(ya[n] + share * (ya[n + 1] - ya[n])))
+        )
+    return found

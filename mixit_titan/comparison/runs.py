@@ -1,0 +1,171 @@
+"""Training runs as `compare` sees them: what was trained, and how far it has come.
+
+All of it is read from the folders that `mixit-titan train` writes, while a run is running too.
+"""
+
+import glob
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.comparison.curve import Curve, Loss, read_curve
+from mixit_titan.errors import ConfigError
+from mixit_titan.json_form import COUNT, WrongForm, check_fields
+from mixit_titan.model.accounting import count
+from mixit_titan.model.pairs import Pair
+from mixit_titan.model.shapes import Shape
+from mixit_titan.model.stack import Stack, uniform
+from mixit_titan.reading import json_if_good, read_json
+from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.runtime.run_state import read_state
+
+_PAIR = {"mixer": str, "frozen": [str]}
+_LOADER = {"dataset_path": str, "packing": str, "seed": COUNT}
+_CONFIG = {
+    "model_spec": {
+        "flavor": str,
+        "model": {
+            **{"shape": dict, "recipe": dict, "init_seed": COUNT, "mixing_seed": int},
+            "stack?": {"pairs": [_PAIR], "outer": [str]},
+            "variant?": _PAIR,  # of runs from before there were stacks
+        },
+    },
+    "hf_assets_path": str,
+    "dataloader": _LOADER,
+    "training": {"seq_len": COUNT, "steps": COUNT, "global_batch_size": int},
+    "optimizer": {"param_groups": [{"optimizer_name": str, "optimizer_kwargs": dict}]},
+    "lr_scheduler": dict,
+    "checkpoint?": dict,
+    "validator": {"rows": int, "dataloader": _LOADER},
+}
+_SPLIT = {"tokens": COUNT, "bytes": COUNT}
+_MANIFEST = {"splits": {"train": _SPLIT, "validation?": {**_SPLIT, "documents": COUNT}}}
+
+
+class CannotCompare(Exception):
+    """Why a folder has no part in a comparison, in words that follow its name."""
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    folder: Path
+    variant: str
+    settings: dict[str, Any]
+    """Whatever decides what was trained, but for the seeds: runs that agree in it are one group."""
+    seeds: tuple[int, ...]
+    """Of the weights, the matrices and the order of the data."""
+    text: tuple[Any, ...]
+    """What it is validated on, whatever the tokenizer."""
+    tokenizer: str
+    bytes_per_token: float | None
+    """Of its training text; None where its shards are gone."""
+    lines: Sequence[dict[str, Any]]
+    flops_per_token: float
+    trained_params: int
+    state: str
+
+    def curve(self, loss: Loss) -> Curve:
+        return read_curve(self.lines, loss, self.flops_per_token)
+
+
+def find_folders(names: Iterable[str]) -> list[Path]:
+    """The folders of runs that are named, by a glob, or by a folder that holds runs."""
+    found: dict[Path, None] = {}
+    for name in names:
+        matched = [Path(each) for each in sorted(glob.glob(name))] or [Path(name)]
+        for folder in matched:
+            inside = [path.parent for path in sorted(folder.glob("**/config.json"))]
+            found |= dict.fromkeys(inside if inside and not _is_run(folder) else [folder])
+    return list(found)
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "config.json").exists()
+
+
+def read_run(folder: Path) -> TrainingRun:
+    """CannotCompare where there is none, or none that has been validated."""
+    if not folder.is_dir():
+        raise CannotCompare("is not a folder")
+    if (folder / "result.json").exists():
+        raise CannotCompare("is the run of a task: `mixit-titan sweep` compares those")
+    if not _is_run(folder):
+        raise CannotCompare("has no config.json: it is not the folder of a training run")
+    try:
+        config = read_json(folder / "config.json", _CONFIG)
+        lines = read_metrics(folder / "metrics.jsonl")
+        model = config["model_spec"]["model"]
+        check_fields(model["shape"], Shape)
+        shape, stack = Shape(**model["shape"]), _stack(model)
+        counts = count(shape, stack, seq_len=config["training"]["seq_len"])
+    except (ConfigError, WrongForm, TypeError, KeyError) as error:
+        raise CannotCompare(f"cannot be read: {error}") from None
+    _check_lines(lines)
+    train, validation = config["dataloader"], config["validator"]
+    manifest = json_if_good(Path(train["dataset_path"]) / "manifest.json", _MANIFEST)
+    state = read_state(folder)
+    return TrainingRun(
+        folder=folder,
+        variant=stack.name,
+        settings=_settings(config, shape, stack),
+        seeds=(model["init_seed"], model["mixing_seed"], train["seed"]),
+        text=_text(validation, config["training"]["seq_len"]),
+        tokenizer=config["hf_assets_path"],
+        bytes_per_token=_bytes_per_token(manifest),
+        lines=lines,
+        flops_per_token=counts.flops_per_token,
+        trained_params=counts.trainable,
+        state=state.word if state else "unknown",
+    )
+
+
+def _check_lines(lines: Sequence[dict[str, Any]]) -> None:
+    if not any(line.get("loss") is not None for line in lines):
+        raise CannotCompare("has no finite loss in its metrics.jsonl yet")
+    if not any(line.get("validation_loss") is not None for line in lines):
+        raise CannotCompare("has not been validated yet (validator.freq)")
+    for line in lines:
+        rate, tokens = line.get("tokens_per_s"), line.get("tokens")
+        if line.get("loss") is not None and not (rate and rate > 0 and isinstance(tokens, int)):
+            raise CannotCompare(f"has no tokens or tokens/s at step {line['step']}")
+
+
+def _stack(model: dict[str, Any]) -> Stack:
+    if "stack" not in model:
+        return uniform(**model["variant"])
+    pairs = [Pair(mixer=p["mixer"], frozen=tuple(p["frozen"])) for p in model["stack"]["pairs"]]
+    return Stack(tuple(pairs), tuple(model["stack"]["outer"]))
+
+
+def _settings(config: dict[str, Any], shape: Shape, stack: Stack) -> dict[str, Any]:
+    """Flat, by the names of a TOML run where it has one."""
+    model = config["model_spec"]["model"]
+    groups = config["optimizer"]["param_groups"]
+    found = {f"model.{key}": value for key, value in asdict(shape).items()}
+    if stack.mixes:
+        found |= {f"model.mixing.{key}": value for key, value in model["recipe"].items()}
+    found |= {f"training.{key}": config["training"][key] for key in config["training"]}
+    for group in groups:
+        prefix = "optimizer" if len(groups) == 1 else f"optimizer.{group['optimizer_name']}"
+        found[f"{prefix}.name"] = group["optimizer_name"]
+        found |= {f"{prefix}.{key}": value for key, value in group["optimizer_kwargs"].items()}
+    found |= {f"lr_scheduler.{key}": value for key, value in config["lr_scheduler"].items()}
+    found |= {f"data.{key}": config["dataloader"][key] for key in ("dataset_path", "packing")}
+    start = config.get("checkpoint", {}).get("initial_load_path")
+    found |= {"checkpoint.initial_load_path": start, "model.float8": model.get("float8")}
+    return found | {"model.variant": stack.name}
+
+
+def _text(validator: dict[str, Any], seq_len: int) -> tuple[Any, ...]:
+    """The same for two tokenizations of one validation set: bytes and documents say which."""
+    path = validator["dataloader"]["dataset_path"]
+    manifest = json_if_good(Path(path) / "manifest.json", _MANIFEST)
+    split = manifest and manifest["splits"].get("validation")
+    which = (split["bytes"], split["documents"]) if split else path
+    return which, validator["rows"], seq_len, validator["dataloader"]["packing"]
+
+
+def _bytes_per_token(manifest: dict[str, Any] | None) -> float | None:
+    split = manifest and manifest["splits"]["train"]
+    return split["bytes"] / split["tokens"] if split and split["tokens"] else None

@@ -1,0 +1,180 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.comparison.command import CompareArguments, compare, run_compare
+from mixit_titan.comparison.report import as_json, reaches, sentences
+from mixit_titan.comparison.runs import find_folders
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.accounting import count
+from mixit_titan.model.shapes import FLAVORS
+from mixit_titan.model.variants import VARIANTS
+
+Make = Callable[..., Path]
+
+
+def test_who_wins_depends_on_what_is_paid_for(run: Make) -> None:
+    """frozen_qk has the higher loss at each step, and takes half of the time for one."""
+    a = run("a", "standard", {0: 6.0, 10: 4.0, 20: 3.0})
+    b = run("b", "frozen_qk", {0: 6.0, 10: 4.1, 20: 3.1}, tokens_per_s=1000.0)
+    found = as_json(compare([a, b]))
+    assert (found["best"]["tokens"], found["best"]["seconds"]) == ("standard", "frozen_qk")
+    standard, frozen = found["groups"]
+    # After 20 s, standard is at step 10.
+    assert standard["loss_at_equal"]["seconds"]["mean"] == pytest.approx(4.0)
+    assert frozen["loss_at_equal"]["seconds"]["mean"] == pytest.approx(3.1)
+    # frozen_qk comes to 3.1 after 20 steps, standard after 19, each step half as long.
+    assert frozen["reaches"]["tokens"] == pytest.approx(20 / 19)
+    assert frozen["reaches"]["seconds"] == pytest.approx(10 / 19)
+    ratio = _flops("frozen_qk") / _flops("standard")
+    assert standard["loss_at_equal"]["flops"]["mean"] == pytest.approx(3.0 + 2.0 * (1 - ratio))
+    assert frozen["reaches"]["flops"] == pytest.approx(20 / 19 * ratio)
+
+
+def _flops(variant: str) -> int:
+    return count(FLAVORS["debug"], VARIANTS[variant], seq_len=128).flops_per_token
+
+
+def test_seeds_are_one_group_with_an_interval(run: Make) -> None:
+    losses = (2.9, 3.0, 3.1)
+    folders = [
+        run(f"s{n}", "standard", {0: 6.0, 10: loss}, seed=n) for n, loss in enumerate(losses)
+    ]
+    folders.append(run("m", "mixit", {0: 6.0, 10: 3.5}))
+    standard, mixit = compare(folders).groups
+    assert standard.final.values == [2.9, 3.0, 3.1]
+    # Student's t for 2 degrees of freedom at 0.975 is 4.3027; the deviation is 0.1.
+    half = 4.3027 * 0.1 / 3**0.5
+    assert standard.final.interval == pytest.approx((3 - half, 3 + half), abs=1e-4)
+    assert mixit.final.interval is None
+    assert standard.mean.loss.tolist() == pytest.approx([6.0, 3.0])
+
+
+def test_groups_of_one_variant_are_told_apart_by_what_differs(run: Make) -> None:
+    a = run("a", "mixit", {0: 6.0, 10: 3.0}, lr=1e-3)
+    b = run("b", "mixit", {0: 6.0, 10: 3.0}, lr=2e-3)
+    assert [group.name for group in compare([a, b]).groups] == [
+        "mixit, lr 0.001",
+        "mixit, lr 0.002",
+    ]
+
+
+def test_a_run_from_before_there_were_stacks_is_one_of_its_variant(run: Make) -> None:
+    new, old = (run(name, "frozen_qk", {0: 6.0, 10: 3.0}, seed=n) for n, name in enumerate("ab"))
+    config = json.loads((old / "config.json").read_text())
+    config["model_spec"]["model"]["variant"] = {"mixer": "attention", "frozen": ["qk"]}
+    del config["model_spec"]["model"]["stack"]
+    del config["model_spec"]["model"]["shape"]["window"]  # a key of later
+    (old / "config.json").write_text(json.dumps(config))
+    hybrid = run("c", "mixit*3 standard", {0: 6.0, 10: 3.0})
+    groups = compare([new, old, hybrid]).groups
+    assert [(g.name, len(g.runs)) for g in groups] == [("frozen_qk", 2), ("mixit*3 standard", 1)]
+
+
+def test_other_tokenizers_are_compared_in_bits_per_byte(run: Make) -> None:
+    a = run("a", "standard", {0: 6.0, 10: 3.0}, bits=1.4)
+    b = run("b", "standard", {0: 6.0, 10: 3.0}, tokenizer="data/llama3", bits=0.4, lr=2e-3)
+    found = compare([a, b])
+    assert found.loss == "bits_per_byte"
+    assert [group.final.mean for group in found.groups] == pytest.approx([4.2, 1.2])
+
+
+def test_other_text_is_left_out_by_name(run: Make) -> None:
+    a = run("a", "standard", {0: 6.0, 10: 3.0})
+    b = run("b", "mixit", {0: 6.0, 10: 3.0})
+    c = run("c", "random", {0: 6.0, 10: 3.0}, data="/data/other")
+    found = compare([a, b, c])
+    assert [group.name for group in found.groups] == ["standard", "mixit"]
+    assert "validated on other text" in found.left_out[str(c)]
+
+
+def test_a_curve_that_was_read_in_the_middle_of_its_schedule_is_said_to_be(run: Make) -> None:
+    a = run("a", "standard", {0: 6.0, 10: 4.0, 40: 3.0})
+    b = run("b", "frozen_qk", {0: 6.0, 10: 3.5})
+    assert any(
+        "before their last step" in s and "standard" in s for s in sentences(compare([a, b]))
+    )
+
+
+def test_folders_globs_and_folders_of_runs(run: Make, tmp_path: Path) -> None:
+    for name in ("demo/a", "demo/b", "other"):
+        run(name, "standard", {0: 6.0, 10: 3.0})
+    both = [tmp_path / "demo/a", tmp_path / "demo/b"]
+    assert find_folders([str(tmp_path / "demo")]) == both
+    assert find_folders([str(tmp_path / "demo/*"), str(both[0])]) == both
+    assert find_folders([str(tmp_path / "none")]) == [tmp_path / "none"]
+
+
+def test_what_cannot_be_compared_is_named_with_the_reason(run: Make, tmp_path: Path) -> None:
+    good = [run(f"g{n}", v, {0: 6.0, 10: 3.0}) for n, v in enumerate(("standard", "mixit"))]
+    task = run("task", "standard", {0: 6.0, 10: 3.0})
+    (task / "result.json").write_text("{}")
+    broken = run("broken", "standard", {0: 6.0, 10: 3.0})
+    config = json.loads((broken / "config.json").read_text()) | {"model_spec": 3}
+    (broken / "config.json").write_text(json.dumps(config))
+    young = run("young", "standard", {0: 6.0, 10: 3.0})
+    (young / "metrics.jsonl").write_text('{"step": 0, "validation_loss": 6.0}\n')
+    diverged = run("nan", "random", {0: 6.0, 10: 3.0})
+    text = (diverged / "metrics.jsonl").read_text()
+    (diverged / "metrics.jsonl").write_text(text.replace('"validation_loss": ', '"other": '))
+    folders = [*good, task, broken, young, diverged, tmp_path / "none"]
+    found = compare(folders)
+    assert len(found.groups) == 2
+    reasons = [found.left_out[str(folder)] for folder in folders[2:]]
+    words = ("task", "model_spec is 3", "no finite loss", "not been validated", "not a folder")
+    assert all(word in reason for word, reason in zip(words, reasons, strict=True))
+
+
+def test_a_run_with_the_same_seeds_is_no_second_sample(run: Make) -> None:
+    folders = [run(name, "standard", {0: 6.0, 10: 3.0}) for name in ("a", "b")]
+    folders.append(run("c", "mixit", {0: 6.0, 10: 3.5}))
+    found = compare(folders)
+    assert [len(group.runs) for group in found.groups] == [1, 1]
+    assert "again, seeds and all" in found.left_out[str(folders[1])]
+
+
+def test_runs_of_other_optimizers_are_no_seeds_of_one_group(run: Make) -> None:
+    a, b = (run(name, "standard", {0: 6.0, 10: 3.0}) for name in ("a", "b"))
+    text = (b / "config.json").read_text()
+    (b / "config.json").write_text(text.replace('"AdamW"', '"Adam"'))
+    names = [group.name for group in compare([a, b]).groups]
+    assert names == ["standard, name AdamW", "standard, name Adam"]
+
+
+def test_a_line_without_tokens_is_one_sentence(run: Make) -> None:
+    folders = [run(name, "standard", {0: 6.0, 10: 3.0}) for name in ("a", "b")]
+    text = (folders[1] / "metrics.jsonl").read_text()
+    (folders[1] / "metrics.jsonl").write_text(text.replace('"tokens_per_s": 500.0', '"x": 1'))
+    with pytest.raises(ConfigError, match="has no tokens or tokens/s at step 2"):
+        compare(folders)
+
+
+def test_one_run_is_not_enough(run: Make) -> None:
+    with pytest.raises(ConfigError, match="1 runs to compare, and it takes two"):
+        compare([run("a", "standard", {0: 6.0, 10: 3.0})])
+
+
+def test_the_command_writes_json_markdown_and_a_figure(
+    run: Make, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run("runs/a", "standard", {0: 6.0, 10: 4.0, 20: 3.0})
+    run("runs/b", "mixit", {0: 6.0, 10: 4.5, 20: 3.2})
+    out = tmp_path / "out"
+    run_compare(CompareArguments(runs=(str(tmp_path / "runs"),), out=out))
+    assert "mixit reaches 3.200 with" in capsys.readouterr().out
+    found = json.loads((out / "compare.json").read_text())
+    assert [group["name"] for group in found["groups"]] == ["standard", "mixit"]
+    assert found["groups"][0]["loss_at_equal"]["tokens"]["mean"] == pytest.approx(3.0)
+    assert (out / "compare.md").read_text().startswith("| group |")
+    assert (out / "compare.png").stat().st_size > 10_000
+
+
+def test_the_share_of_the_budget_is_that_of_the_lowest_common_loss(run: Make) -> None:
+    a = run("a", "standard", {0: 6.0, 10: 4.0})
+    b = run("b", "mixit", {0: 6.0, 10: 5.0})
+    standard, mixit = compare([a, b]).groups
+    found = reaches(mixit, standard)
+    assert found["loss"] == 5.0
+    assert found["tokens"] == pytest.approx(10 / 5)

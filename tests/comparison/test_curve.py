@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+from mixit_titan.comparison.curve import Curve, crossings, read_curve, training_seconds
+
+
+def curve(x: list[float], loss: list[float]) -> Curve:
+    at = np.array(x, dtype=float)
+    return Curve(dict.fromkeys(("steps", "tokens", "flops", "seconds"), at), np.array(loss))
+
+
+def test_a_curve_is_straight_between_validations() -> None:
+    found = curve([0, 10, 30], [6, 4, 2])
+    assert found.loss_at("tokens", 20) == pytest.approx(3)
+    assert found.loss_at("tokens", 31) is None
+    assert found.budget_for("tokens", 3) == pytest.approx(20)
+    assert found.budget_for("tokens", 1.9) is None
+
+
+def test_a_loss_is_reached_when_it_is_reached_first() -> None:
+    assert curve([0, 10, 20, 30], [6, 3, 5, 3]).budget_for("tokens", 4) == pytest.approx(20 / 3)
+
+
+def test_curves_that_cross_do_so_where_two_lines_meet() -> None:
+    # 6 - x / 10 and 5 - x / 20 meet at 20, at a loss of 4.
+    a, b = curve([0, 15, 40], [6, 4.5, 2]), curve([0, 30, 40], [5, 3.5, 3])
+    ((at, loss),) = crossings(a, b, "flops")
+    assert (at, loss) == (pytest.approx(20), pytest.approx(4))
+    assert crossings(a, a, "flops") == []
+
+
+def line(step: int, tokens: int, rate: float) -> dict[str, float]:
+    return {"step": step, "loss": 1.0, "tokens": tokens, "tokens_per_s": rate}
+
+
+def test_seconds_are_those_of_training() -> None:
+    """The first step compiles, and the run was killed after step 20 and resumed: its waiting is in
+    no line's tokens/s."""
+    lines = [line(1, 10, 0.1), line(10, 100, 5), line(20, 200, 10), line(30, 300, 20)]
+    assert np.cumsum(training_seconds(lines)).tolist() == pytest.approx([2, 20, 30, 35])
+
+
+def test_a_point_per_validation_with_what_was_spent_until_then() -> None:
+    lines = [
+        {"step": 0, "validation_loss": 6.0},
+        *(line(10, 100, 5), line(20, 200, 10)),
+        {"step": 15, "validation_loss": 4.0},
+        {"step": 20, "validation_loss": None},
+    ]
+    found = read_curve(lines, "validation_loss", flops_per_token=7)
+    assert found.at["tokens"].tolist() == [0, 150]
+    assert found.at["flops"].tolist() == [0, 1050]
+    assert found.at["seconds"].tolist() == [0, 25]
+    assert found.loss.tolist() == [6, 4]
