@@ -1,19 +1,14 @@
-"""The baselines of Zhong and Andreas: an LSTM, and a transformer with a prefix sum for attention.
-
-Both are trained as a whole.
-"""
+"""The baselines of Zhong and Andreas: an LSTM, and a transformer of the linear mixer
+(model/mixers/linear.py)."""
 
 import torch
 from torch import nn
-from torchtitan.protocols.module import Module
 
-from mixit_titan.model.build import llama_config
 from mixit_titan.model.initialization import Normal, name_parameters
-from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.variants import VARIANTS
 
 BASELINES = ("lstm", "linear")
+"""Beside the variants, what `task` knows by its name."""
 
 
 class Lstm(nn.Module):
@@ -36,22 +31,3 @@ class Lstm(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         h = self.lstm(self.tok_embeddings(tokens))[0]
         return h if self.lm_head is None else self.lm_head(h)
-
-
-class PrefixSum(Module):
-    """out_i = sum over j <= i of v_j, in rows of one sequence each"""
-
-    def forward(
-        self, v_BLNH: torch.Tensor, *, documents: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        assert documents is None
-        return v_BLNH.cumsum(1)
-
-
-def linear_transformer(shape: Shape, seed: int) -> MixitLlama:
-    """The model of `mixit`, its random matrices replaced by a lower triangle of ones."""
-    model = llama_config(shape, VARIANTS["mixit"], init_seed=seed).build()
-    model.init_states()
-    for layer in model.layers.values():
-        layer.attention.inner_attention = PrefixSum()
-    return model

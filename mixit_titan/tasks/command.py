@@ -13,6 +13,7 @@ from rich.console import Console
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text
+from mixit_titan.model.stack import as_folder
 from mixit_titan.ranges import Range
 from mixit_titan.tasks.examples import Listed, Stream
 from mixit_titan.tasks.loop import extra_figures, train
@@ -76,7 +77,10 @@ def run_task(
     run: Run, out: Path | None, *, device: str, wandb: bool, quiet: bool
 ) -> dict[str, Any]:
     described = run.described()
-    name = f"{task_name(run.task).replace(':', '-')}_{run.settings.variant}"  # no colons in paths
+    task = task_name(run.task).replace(":", "-")  # no colons in paths
+    # Of a variant, what is frozen instead is in the hash alone, as it has always been.
+    named = run.settings.stack is None and run.settings.mixer is None
+    name = f"{task}_{as_folder(run.settings.variant if named else run.settings.name)}"
     folder = out or Path("runs/tasks") / f"{name}_{run.hash}"
     console = Console(stderr=True, quiet=quiet)
     reporter = Reporter(

@@ -1,15 +1,17 @@
 """Examples of a task, and how they are split: what is tested is never trained.
 
 A drawn example belongs to the test split or to the training split by a hash of its tokens, whatever
-the seed. A listed one (modular addition, a file of reviews) belongs to one of two lists. A batch is
-a function of (seed, step), so that the state of the data is the number of the step.
+the seed. A listed one (modular addition, a file of reviews) belongs to one of two lists. Settings
+are chosen on a validation split, which is taken out of the training split by the same hash; once
+they are chosen, it is trained with the rest. A batch is a function of (seed, step), so that the
+state of the data is the number of the step.
 
 Shapes: N examples, L positions, V vocabulary.
 """
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -17,9 +19,10 @@ import numpy as np
 from mixit_titan.errors import ConfigError
 from mixit_titan.hashing import mix_bits
 
-Split = Literal["train", "test"]
+Split = Literal["train", "test", "validation", "train without validation"]
 TEST_ONE_IN = 8
-"""Where a hash decides, this share of all examples is for testing."""
+"""Where a hash decides, this share of all examples is for testing, and another for validation."""
+_TEST, _VALIDATION = 0, 1  # hash % TEST_ONE_IN
 _IN_VAIN = 10_000  # draws without one example of a split, after which there is none
 
 
@@ -62,9 +65,10 @@ class Fresh:
 
     draw: Draw
     seed: int
+    split: Split = "train"
 
     def batch(self, step: int, size: int) -> Examples:
-        return draw_split(self.draw, np.random.default_rng([self.seed, 0, step]), size, "train")
+        return draw_split(self.draw, np.random.default_rng([self.seed, 0, step]), size, self.split)
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,23 @@ def drawn_split(draw: Draw, *, seed: int, train: int, test: int) -> tuple[Stream
     return Listed(listed, seed), held_out
 
 
+def hold_out_validation(stream: Stream, count: int) -> tuple[Stream, Examples]:
+    """Training batches without the examples of validation, and `count` of these (0: all that there
+    are, where they are listed). What is for testing was never in the stream."""
+    if isinstance(stream, Fresh):
+        rng = np.random.default_rng([stream.seed, 4])
+        found = draw_distinct(stream.draw, rng, count, "validation")
+        return replace(stream, split="train without validation"), found
+    if not isinstance(stream, Listed):
+        raise ConfigError(
+            f"--held-out validation: {type(stream).__name__} is a stream of the task's own, of "
+            "which no example can be held out; give the task a method `validation`"
+        )
+    held_out = belongs_to(stream.examples, "validation")
+    kept = replace(stream, examples=stream.examples.take(~held_out))
+    return kept, stream.examples.take(np.flatnonzero(held_out)[: count or None])
+
+
 def draw_split(draw: Draw, rng: np.random.Generator, count: int, split: Split) -> Examples:
     """`count` examples of one split."""
     parts, missing, in_vain = [], count, 0
@@ -98,8 +119,9 @@ def draw_split(draw: Draw, rng: np.random.Generator, count: int, split: Split) -
             raise ConfigError(
                 f"there is no {split} example at this difficulty: make the task harder"
             )
-        drawn = draw(rng, missing + missing // 4 + 8 if split == "train" else 10 * missing)
-        part = drawn.take(np.flatnonzero(belongs_to_test(drawn) == (split == "test"))[:missing])
+        many = split.startswith("train")
+        drawn = draw(rng, missing + missing // 4 + 8 if many else 10 * missing)
+        part = drawn.take(np.flatnonzero(belongs_to(drawn, split))[:missing])
         parts.append(part)
         missing -= len(part)
         in_vain = 0 if len(part) else in_vain + len(drawn)
@@ -126,9 +148,18 @@ def draw_distinct(draw: Draw, rng: np.random.Generator, count: int, split: Split
         found = concatenate([found, new])
 
 
-def belongs_to_test(examples: Examples) -> np.ndarray:
-    """True for one example in eight, by its tokens alone."""
-    return row_hashes(examples) % TEST_ONE_IN == 0
+def belongs_to(examples: Examples, split: Split) -> np.ndarray:
+    """(N,): whether each example is of a split, by its tokens alone."""
+    side = row_hashes(examples) % TEST_ONE_IN
+    match split:
+        case "test":
+            return side == _TEST
+        case "validation":
+            return side == _VALIDATION
+        case "train":
+            return side != _TEST
+        case "train without validation":
+            return (side != _TEST) & (side != _VALIDATION)
 
 
 def row_hashes(examples: Examples) -> np.ndarray:

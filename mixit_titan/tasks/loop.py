@@ -104,13 +104,14 @@ class Loop:
         self.device, self.reporter = device, reporter
         if device.type == "cpu":
             check_memory(run)
-        self.stream, self.test = run.task.split(
+        divide = {"test": run.task.split, "validation": run.task.validation}[self.settings.held_out]
+        self.stream, self.test = divide(
             seed=self.settings.seed, train=self.settings.train, test=self.settings.test
         )
         if not self.test:
             raise ConfigError(
                 f"{task_name(run.task)} has no example to test on: it takes more of them, one in "
-                "eight is for testing"
+                f"eight is for {'testing' if self.settings.held_out == 'test' else 'validation'}"
             )
         check_examples(run.task, self.test)
         self.model = build_model(run).to(device)
@@ -212,7 +213,7 @@ class Loop:
         trainable = count(trained_parameters(self.model))
         result = {
             "task": task_name(self.run.task),
-            "variant": self.settings.variant,
+            "variant": self.settings.name,
             **asdict(score),
             "trainable_params": trainable,
             "params": count(self.model.parameters()),

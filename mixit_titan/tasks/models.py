@@ -12,10 +12,12 @@ from mixit_titan.model.accounting import least_bytes
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.pairs import PAIRS
 from mixit_titan.model.recipes import RECIPES, Recipe
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.variants import VARIANTS, find_variant
-from mixit_titan.tasks.baselines import BASELINES, Lstm, linear_transformer
+from mixit_titan.model.stack import Stack
+from mixit_titan.model.variants import VARIANTS
+from mixit_titan.tasks.baselines import Lstm
 from mixit_titan.tasks.bottleneck import BottleneckDecoder
 from mixit_titan.tasks.settings import Run, Settings
 
@@ -46,22 +48,22 @@ class PooledClassifier(nn.Module):
 
 
 def model_config(run: Run) -> MixitLlama.Config | None:
-    """The Llama of a run, not yet built; None for a baseline. A model that cannot be is an error
+    """The Llama of a run, not yet built; None for an LSTM. A model that cannot be is an error
     here already."""
     settings = run.settings
-    if settings.variant in BASELINES:
+    stack = settings.layer_stack()
+    if stack is None:
         return None
-    variant = find_variant(settings.variant, freeze=settings.freeze)
-    recipe = _recipe(settings) if variant.mixer == "mixing" else Recipe()
+    recipe = _recipe(settings) if stack.drawn else Recipe()
     shape = _shape(run, scaled=recipe.linear_scale)
     return llama_config(
         shape,
-        variant,
+        stack,
         recipe,
         init_seed=settings.seed,
         mixing_seed=settings.seed,
         attention="sdpa",
-        learned_positions=settings.variant == "random",
+        learned_positions=settings.variant == "random" or _has_random(settings, stack),
     )
 
 
@@ -71,10 +73,9 @@ def build_model(run: Run) -> nn.Module:
     if config is not None:
         model = config.build()
         model.init_states()
-        freeze(model, config.variant)
+        freeze(model, config.stack)
     else:
-        build = {"lstm": Lstm, "linear": linear_transformer}[run.settings.variant]
-        model = build(_shape(run, scaled=False), run.settings.seed)
+        model = Lstm(_shape(run, scaled=False), run.settings.seed)
     return _with_head(model, run)
 
 
@@ -95,11 +96,10 @@ def _with_head(model: nn.Module, run: Run) -> nn.Module:
 
 def check_memory(run: Run) -> None:
     """Refuse a model or a batch that this machine cannot hold."""
-    settings, variant = run.settings, VARIANTS["standard"]
-    if settings.variant not in BASELINES:
-        variant = find_variant(settings.variant, freeze=settings.freeze)
+    settings = run.settings
+    stack = settings.layer_stack() or VARIANTS["standard"]
     shape = _shape(run, scaled=False)
-    needed = least_bytes(shape, variant, rows=settings.batch, seq_len=shape.seq_len)
+    needed = least_bytes(shape, stack, rows=settings.batch, seq_len=shape.seq_len)
     if run.task.classes is not None:  # which has no logits of its words
         needed -= 4 * settings.batch * shape.seq_len * shape.vocab
     check_host_memory(needed, "lower --batch, --width or --layers, or what makes the task larger")
@@ -130,9 +130,17 @@ def _shape(run: Run, *, scaled: bool) -> Shape:
     )
 
 
+def _has_random(settings: Settings, stack: Stack) -> bool:
+    """Whether a stack that was written has a layer of `random`. The same parts frozen by --freeze
+    have no learned positions, as they had none before there were stacks."""
+    return settings.stack is not None and PAIRS["random"] in stack.pairs
+
+
 def _recipe(settings: Settings) -> Recipe:
     name = settings.recipe or DEFAULT_RECIPE
     recipe = RECIPES[name]
     if name == "official":  # the authors' tasks weigh residual and branch alike
         recipe = dataclasses.replace(recipe, residual=math.sqrt(0.5))
+    if settings.std is not None:
+        recipe = dataclasses.replace(recipe, std=settings.std)
     return dataclasses.replace(recipe, noise=settings.noise, causal=settings.causal)

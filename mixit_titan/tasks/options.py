@@ -10,12 +10,17 @@ from mixit_titan.tasks.presets import preset_values
 from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.task import task_class, task_name
 
+_PRESET_DEPENDS_ON = ("stack", "mixer")  # beside the variant
 
-def preset_run(name: str, preset: str, words: list[str]) -> Run:
-    """A preset of a task, for the variant that `words` names."""
+
+def preset_run(name: str, preset: str, words: list[str], *, chosen: bool = True) -> Run:
+    """A preset of a task, for the variant or the stack that `words` names. Without what was
+    `chosen` for it: the values that all variants share."""
     cls = task_class(name)
     variant = word_after("--variant", words) or Settings.variant
-    keys, values = field_names(cls), preset_values(preset, task_name(cls()), variant)
+    own = next(filter(None, (word_after(flag(key), words) for key in _PRESET_DEPENDS_ON)), variant)
+    keys, values = field_names(cls), preset_values(preset, task_name(cls()), own, chosen=chosen)
+    values["variant"] = variant
     return Run(
         task=cls(**{key: value for key, value in values.items() if key in keys}),
         settings=Settings(**{key: value for key, value in values.items() if key not in keys}),
@@ -37,11 +42,14 @@ def run_words(run: Run, preset: str) -> list[str]:
     """What to type after `mixit-titan task` for this run: `parse` reads it again."""
     name = task_name(run.task)
     words = ["--preset", preset, "--variant", run.settings.variant]
+    for key in _PRESET_DEPENDS_ON:
+        if getattr(run.settings, key) is not None:
+            words += [flag(key), getattr(run.settings, key)]
     default = preset_run(name, preset, words)
     for part, plain in ((run.task, default.task), (run.settings, default.settings)):
         for key in field_names(type(part)):
             value = getattr(part, key)
-            if value == getattr(plain, key):
+            if value == getattr(plain, key) or key in _PRESET_DEPENDS_ON:
                 continue
             if isinstance(value, bool):
                 words.append(flag(key if value else f"no-{key}"))

@@ -11,7 +11,8 @@ from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import json_text
 from mixit_titan.kernels.mixing import Noise
 from mixit_titan.model.recipes import RECIPES
-from mixit_titan.model.variants import VARIANTS, find_variant
+from mixit_titan.model.stack import Stack
+from mixit_titan.model.variants import VARIANTS, find_stack, find_variant
 from mixit_titan.options import flag
 from mixit_titan.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Range, check_fields
 from mixit_titan.tasks.baselines import BASELINES
@@ -28,12 +29,21 @@ class Settings:
     variant: Annotated[
         str, tyro.conf.arg(help=f"{', '.join(VARIANTS)}; or a baseline: {', '.join(BASELINES)}.")
     ] = "standard"
+    stack: str | None = None
+    """Layers that are not all alike, in place of the variant: "mixit*3 standard"."""
+    mixer: str | None = None
+    """In place of the variant: attention or mixing."""
     freeze: tuple[str, ...] | None = None
-    """Parts to freeze instead of the variant's own: qk, v, o, mlp, norm, embedding, head."""
+    """Parts to freeze instead of the variant's own: qk, v, o, mlp, norm, embedding, head. Beside a
+    stack: embedding, head."""
     recipe: str | None = None
     """Of the mixing matrices: paper, or official, which is the default for tasks."""
     noise: Noise = "gaussian"
     """Of the mixing matrices: gaussian, or sign, which is one random bit each."""
+    std: Annotated[float | Literal["width", "heads", "length"] | None, STD] = None
+    """Of the mixing matrices, in place of the recipe's: a number, width (1/sqrt(width length)),
+    heads (one per head, between 1/sqrt(length head_width) and 1/sqrt(length)) or length
+    (1/sqrt(length))."""
     causal: bool = True
     """--no-causal: the mixing matrices look ahead too. Only where the answer is not in the
     sequence: yelp."""
@@ -53,7 +63,7 @@ class Settings:
     """Steps of a rising learning rate: all of them, if --steps are fewer."""
     decay: Literal["cosine", "linear"] = "cosine"
     """How the learning rate falls to 0 after that."""
-    weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
+    weight_decay: Annotated[float, Range(least=0, most=1000)] = 0.0
     beta2: Annotated[float, Range(least=0, below=1)] = 0.98
     """Of AdamW: how long it remembers the size of gradients."""
     clip: Annotated[float, POSITIVE] = 1.0
@@ -62,6 +72,9 @@ class Settings:
     """Different training examples; 0: all that there are, or new ones at every step."""
     test: Annotated[int, EXAMPLES] = 2000
     """Test examples; 0: all that there are, where they are listed."""
+    held_out: Literal["test", "validation"] = "test"
+    """What is evaluated. `validation`, for choosing settings: one training example in eight is held
+    out and evaluated in the place of the test set."""
     seed: Annotated[int, SEED] = 0
     """Of the data, the initial weights and the mixing matrices."""
     eval_every: Annotated[int, COUNT] = 250
@@ -78,22 +91,45 @@ class Settings:
             raise unknown("variant", self.variant, [*VARIANTS, *BASELINES])
         self._check_knobs()
 
+    def layer_stack(self) -> Stack | None:
+        """What the layers are; None for an LSTM."""
+        if self.variant == "lstm":
+            return None
+        if self.variant == "linear" and self.stack is None and self.mixer is None:
+            return find_variant(mixer="linear", freeze=self.freeze)
+        # A stack or a mixer takes the place of the variant that is there without being named.
+        other = self.stack is not None or self.mixer is not None
+        variant = None if other and self.variant == Settings.variant else self.variant
+        return find_stack(
+            self.layers, stack=self.stack, variant=variant, mixer=self.mixer, freeze=self.freeze
+        )
+
+    @property
+    def name(self) -> str:
+        """Of the model: the variant's, or that of the stack."""
+        stack = self.layer_stack()
+        return self.variant if stack is None else stack.name
+
     def _check_knobs(self) -> None:
         """Refuse what the variant does not have."""
-        if self.variant in BASELINES:
-            if self.freeze is not None:
-                raise ConfigError(f"--freeze: all of {self.variant!r} is trained, leave it out")
-            mixing = False
-        else:
-            mixing = find_variant(self.variant, freeze=self.freeze).mixer == "mixing"
-        for key in ("recipe", "noise", "causal"):
+        stack = self.layer_stack()
+        if stack is None:
+            for key in ("freeze", "stack", "mixer"):
+                if getattr(self, key) is not None:
+                    raise ConfigError(f"--{key}: all of {self.variant!r} is trained, leave it out")
+        mixing = stack is not None and stack.drawn
+        for key in ("recipe", "noise", "std", "causal"):
             if getattr(self, key) != getattr(Settings, key) and not mixing:
                 raise ConfigError(
                     f"--{'no-' if key == 'causal' else ''}{key} is a knob of the mixing mixer, "
-                    f"and {self.variant!r} has none: leave it out, or take --variant mixit"
+                    f"and {self.name!r} has none: leave it out, or take --variant mixit"
                 )
         if self.recipe is not None and self.recipe not in RECIPES:
             raise unknown("recipe", self.recipe, RECIPES)
+
+
+_LATER = ("noise", "std", "held_out", "stack", "mixer")
+"""What the first runs do not say, because it was always the default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +151,9 @@ class Run(Generic[T]):
     def described(self) -> dict[str, Any]:
         """A flat description, ready for JSON."""
         settings = dataclasses.asdict(self.settings)
-        if settings["noise"] == "gaussian":  # as it was in the first runs, which do not say so
-            del settings["noise"]
+        for key in _LATER:
+            if settings[key] == getattr(Settings, key):
+                del settings[key]
         return {"task": task_name(self.task), **dataclasses.asdict(self.task), **settings}
 
     @property

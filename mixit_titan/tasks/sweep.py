@@ -4,6 +4,7 @@ Every point is a run of the task in a process of its own, in a folder that is na
 settings: a finished one is kept, any other resumes from its checkpoint or starts again.
 """
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,16 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
+from mixit_titan import __version__
 from mixit_titan.errors import ConfigError
+from mixit_titan.files import write_json
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.options import read_options
 from mixit_titan.ranges import Range
+from mixit_titan.tasks.choice import FIRST_SEED, RULE, describe_choice
 from mixit_titan.tasks.command import find_device
 from mixit_titan.tasks.job import TASK_MODULES, task_job
 from mixit_titan.tasks.loop import extra_figures
@@ -34,6 +38,7 @@ class SweepArguments:
     """Train a grid of settings, compare the variants, draw them.
 
     Example: mixit-titan sweep retrieval --variants mixit frozen_qk --grid pairs=2,4,8 --seeds 3
+    Example: mixit-titan sweep retrieval --variants mixit frozen_qk --grid lr=1e-3,3e-3 --choose
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
@@ -44,12 +49,20 @@ class SweepArguments:
     fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set")] = ()
     """key=value ...: options that differ from the preset in all points."""
     preset: Literal["cpu", "paper"] = "cpu"
-    seeds: Annotated[int, Range(least=1, most=10_000)] = 1
+    seeds: Annotated[int, Range(least=1, most=FIRST_SEED)] = 1
     """Every point is trained with the seeds 0, 1, ..."""
+    choose: bool = False
+    """Choose the settings of each variant: from the values that all variants of the preset share,
+    on validation, with the seeds 10000, 10001, ...; writes choice.json."""
     jobs: Annotated[int, Range(least=1, most=4096)] = 1
     """Points that are trained at a time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     out: Path = Path("runs/sweep")
+
+    @property
+    def all_seeds(self) -> range:
+        first = FIRST_SEED if self.choose else 0
+        return range(first, first + self.seeds)
 
 
 @dataclass(frozen=True)
@@ -66,7 +79,7 @@ class Point:
         return task_job(
             self.run,
             args.out / self.run.hash,
-            name=" ".join([settings.variant, *place, f"seed {settings.seed}"]),
+            name=" ".join([settings.name, *place, f"seed {settings.seed}"]),
             device=args.device,
         )
 
@@ -99,6 +112,8 @@ def sweep_command(arguments: list[str]) -> None:
         rows = [point.row(result) for point, result in found if result is not None]
         if rows:
             write_report(args.task, list(_grid(args.grid)), rows, args.out, Console())
+        if args.choose and len(rows) == len(points):
+            _write_choice(args, points, rows)
     runner.raise_if_failed()
 
 
@@ -108,20 +123,51 @@ def grid_points(args: SweepArguments) -> list[Point]:
     for key in ("variant", "seed"):
         if key in grid | fixed:
             raise ConfigError(f"{key!r} is not for --grid and --set: use --{key}s")
+    if args.choose and "held_out" in grid | fixed:
+        raise ConfigError("'held_out' is not for --grid and --set: --choose is on validation")
     base = [word for key, values in fixed.items() for word in _words(key, values[0])]
     points = {}
-    for variant in args.variants:
+    # A stack says what the variant would.
+    named = ("standard",) if "stack" in grid | fixed else args.variants
+    if named != args.variants != SweepArguments.variants:
+        raise ConfigError("--variants and stack: leave one of them out, a variant is a stack too")
+    for variant in named:
         for values in itertools.product(*grid.values()):
             axes = dict(zip(grid, values, strict=True))
             words = base + [word for item in axes.items() for word in _words(*item)]
-            for seed in range(args.seeds):
+            for seed in args.all_seeds:
                 all_words = ["--variant", variant, *words, "--seed", str(seed)]
-                default = preset_run(args.task, args.preset, all_words)
+                all_words += ["--held-out", "validation"] if args.choose else []
+                default = preset_run(args.task, args.preset, all_words, chosen=not args.choose)
                 run = parse(Run[task_class(args.task)], default, args.task, all_words)
                 run.check()
                 model_config(run)
                 points[run.hash] = Point(run, axes)
     return list(points.values())
+
+
+def _with_keys(run: Run, keys: list[str]) -> dict[str, Any]:
+    """The description of a run, with all keys of the grid: defaults may be left out of it."""
+    plain = dataclasses.asdict(run.settings) | dataclasses.asdict(run.task)
+    return run.described() | {key: plain[key] for key in keys}
+
+
+def _write_choice(args: SweepArguments, points: list[Point], rows: list[dict[str, Any]]) -> None:
+    keys = list(_grid(args.grid))
+    described = {point.run.hash: _with_keys(point.run, keys) for point in points}
+    values = {key: list(dict.fromkeys(found[key] for found in described.values())) for key in keys}
+    choice = {
+        "task": args.task,
+        "preset": args.preset,
+        "version": __version__,
+        "rule": RULE,
+        "held_out": "validation",
+        "seeds": list(args.all_seeds),
+        "grid": values,
+        "variants": describe_choice(rows, described, keys),
+    }
+    write_json(args.out / "choice.json", choice)
+    Console().print(f"wrote {args.out / 'choice.json'}", soft_wrap=True)
 
 
 def _grid(words: tuple[str, ...]) -> dict[str, list[str]]:

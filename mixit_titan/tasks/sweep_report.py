@@ -9,6 +9,7 @@ from rich.console import Console
 from mixit_titan.files import write_json, write_text
 from mixit_titan.plotting import COLORS, OTHER, save_figure
 from mixit_titan.tables import markdown_table, screen_table
+from mixit_titan.tasks.choice import rank
 from mixit_titan.tasks.loop import extra_figures
 
 Row = dict[str, Any]
@@ -59,13 +60,17 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def _best(groups: list[Row]) -> dict[str, dict[str, str]]:
-    """Variant -> the place in the grid with the highest mean accuracy."""
+    """Variant -> its place in the grid that a choice would take."""
     best: dict[str, Row] = {}
     for group in groups:
         held = best.get(group["variant"])
-        if held is None or group["accuracy"]["mean"] > held["accuracy"]["mean"]:
+        if held is None or _rank(group) > _rank(held):
             best[group["variant"]] = group
     return {variant: group["axes"] for variant, group in best.items()}
+
+
+def _rank(group: Row) -> tuple[float, float]:
+    return rank({key: group[key]["mean"] for key in ("accuracy", "loss")})
 
 
 def _cells(

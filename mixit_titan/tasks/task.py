@@ -13,7 +13,7 @@ from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.tasks.evaluation import Score
-from mixit_titan.tasks.examples import Examples, Stream, drawn_split
+from mixit_titan.tasks.examples import Examples, Stream, drawn_split, hold_out_validation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,12 @@ class Task(ABC):
         """Training batches and the test set, which have no example in common. Drawn examples are
         split by a hash of their tokens; a task that lists its examples has a split of its own."""
         return drawn_split(self.draw, seed=seed, train=train, test=test)
+
+    def validation(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
+        """Training batches and the `test` examples that settings are chosen on. Neither has an
+        example of the test set, nor one of the other."""
+        stream, _ = self.split(seed=seed, train=train, test=test)
+        return hold_out_validation(stream, test)
 
     def token_name(self, token: int) -> str:
         """A token as a person would write it."""

@@ -1,17 +1,22 @@
 """`mixit-titan task` and `mixit-titan sweep` as a user types them."""
 
+import dataclasses
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from mixit_titan.cli import main
+from mixit_titan.errors import ConfigError
+from mixit_titan.options import read_options
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tasks.addition import Addition
 from mixit_titan.tasks.command import TaskArguments
 from mixit_titan.tasks.options import parse, preset_run, run_words
 from mixit_titan.tasks.settings import Run
+from mixit_titan.tasks.sweep import SweepArguments, grid_points
 from mixit_titan.tasks.task import TASKS, task_class
 
 SMALL = {"width": 8, "heads": 2, "layers": 1, "batch": 4, "steps": 2, "test": 20, "digits": 2}
@@ -89,7 +94,7 @@ def test_show_prints_examples(
 def test_more_examples_than_a_batch_are_those_of_the_next_steps(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    call(monkeypatch, "task addition --batch 4 --show 10 --json")
+    call(monkeypatch, "task addition --digits 2 --batch 4 --show 10 --json")
     shown = [json.loads(row)["question"] for row in capsys.readouterr().out.splitlines()]
     task = Addition(digits=2)
     stream, _ = task.split(seed=0, train=0, test=1)
@@ -245,8 +250,11 @@ def test_a_run_can_be_typed() -> None:
         "hop --freeze --weight-decay 0.25 --decay linear --hops 2",
         "retrieval --variant frozen_qk --preset paper --init-std None",
         "dyck --variant lstm --seed 3",
+        "addition --mixer mixing --freeze v",
+        "addition --stack mixit --heads 4",
+        "addition --stack 'mixit*1 standard' --freeze head",
     ):
-        name, *words = line.split()
+        name, *words = shlex.split(line)
         preset = "paper" if "paper" in words else "cpu"
 
         def read(name: str, words: list[str], preset: str = preset) -> Run:
@@ -257,6 +265,17 @@ def test_a_run_can_be_typed() -> None:
         typed, *typed_words = run_words(run, preset)
         assert typed == name and read(name, typed_words) == run
         assert len(typed_words) <= len(words) + 4  # only what differs from the preset
+
+
+def test_a_sweep_over_stacks() -> None:
+    words = ["--grid", "stack=mixit,standard mixit@last,standard", "--set", "layers=2"]
+    args = read_options(SweepArguments, ["addition", *words], prog="sweep")
+    points = grid_points(args)
+    assert [p.run.settings.name for p in points] == ["mixit", "standard mixit", "standard"]
+    assert [p.axes["stack"] for p in points] == ["mixit", "standard mixit@last", "standard"]
+    named = dataclasses.replace(args, variants=("mixit",))
+    with pytest.raises(ConfigError, match="--variants and stack: leave one of them out"):
+        grid_points(named)
 
 
 @pytest.mark.parametrize("command", ["task", "task addition", "sweep"])

@@ -15,7 +15,7 @@ from mixit_titan.tasks.dyck_k import DyckK
 from mixit_titan.tasks.evaluation import Score
 from mixit_titan.tasks.examples import (
     Examples,
-    belongs_to_test,
+    belongs_to,
     draw_distinct,
     draw_split,
 )
@@ -250,8 +250,15 @@ def test_a_batch_is_a_function_of_seed_and_step(task: object) -> None:
 
 
 def test_one_drawn_example_in_eight_is_for_testing() -> None:
-    share = belongs_to_test(draw(Retrieval(), 20_000)).mean()
+    share = belongs_to(draw(Retrieval(), 20_000), "test").mean()
     assert 0.11 < share < 0.14
+
+
+def test_three_splits_have_every_example_once() -> None:
+    examples = draw(Retrieval(), 2000)
+    sides = [belongs_to(examples, s) for s in ("test", "validation", "train without validation")]
+    assert (np.sum(sides, axis=0) == 1).all() and all(side.sum() > 150 for side in sides)
+    assert (belongs_to(examples, "train") == (sides[1] | sides[2])).all()
 
 
 def test_a_split_keeps_each_example_together() -> None:
@@ -275,7 +282,7 @@ def test_no_example_at_all_for_a_test_set() -> None:
     def draw(rng: np.random.Generator, count: int) -> Examples:
         return Examples(np.full((count, 1), 5), np.zeros((count, 1)))  # one question, for training
 
-    split = "train" if belongs_to_test(draw(None, 1)).all() else "test"
+    split = "train" if belongs_to(draw(None, 1), "test").all() else "test"
     with pytest.raises(ConfigError, match=f"there is no {split} example at this difficulty"):
         draw_split(draw, np.random.default_rng(0), 3, split)
 

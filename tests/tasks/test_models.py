@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.model.stack import uniform
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.tasks.baselines import BASELINES, PrefixSum
+from mixit_titan.tasks.baselines import BASELINES
 from mixit_titan.tasks.models import (
     PooledClassifier,
     build_model,
@@ -47,10 +47,10 @@ def test_a_preset_names_only_what_exists_and_makes_a_model(preset: str, variant:
         assert {key: run.described()[key] for key in named} == named
         assert run.settings.variant == variant
         config = model_config(run)
-        if variant in BASELINES:
+        if variant == "lstm":
             assert config is None
         else:
-            assert config.variant == VARIANTS[variant]
+            assert config.stack == uniform("linear") if variant == "linear" else VARIANTS[variant]
             assert (config.dim, len(config.layers)) == (run.settings.width, run.settings.layers)
             assert config.vocab_size == run.task.token_count
 
@@ -134,12 +134,6 @@ def test_yelp_may_look_ahead(tmp_path: Path) -> None:
         assert torch.equal(body(tokens)[:, :3], body(changed)[:, :3]) == same
 
 
-def test_a_prefix_sum_is_a_triangle_of_ones() -> None:
-    v_BLNH = torch.randn(2, 7, 3, 4, generator=torch.Generator().manual_seed(0))
-    expected = np.einsum("ij,bjnh->binh", np.tril(np.ones((7, 7))), v_BLNH.numpy())
-    np.testing.assert_allclose(PrefixSum()(v_BLNH).numpy(), expected, rtol=1e-5, atol=1e-5)
-
-
 def test_padding_does_not_count_in_the_pooled_mean() -> None:
     body = torch.nn.Embedding(5, 6)
     model = PooledClassifier(body, 6, 2, padding=0)
@@ -163,6 +157,12 @@ def test_padding_does_not_count_in_the_pooled_mean() -> None:
         ({"variant": "mixit", "recipe": "papr"}, "did you mean 'paper'"),
         ({"variant": "lstm", "freeze": ("mlp",)}, "all of 'lstm' is trained"),
         ({"variant": "mixit", "freeze": ("qk",)}, "has no queries and keys"),
+        ({"variant": "lstm", "stack": "mixit"}, "--stack: all of 'lstm' is trained"),
+        ({"variant": "mixit", "stack": "standard"}, r"and so does model.variant = 'mixit'"),
+        ({"variant": "mixit", "mixer": "attention"}, "mixes by mixing and model.mixer = 'attent"),
+        ({"mixer": "conv"}, "unknown model.mixer 'conv'"),
+        ({"stack": "standard", "recipe": "paper"}, "--recipe is a knob of the mixing mixer"),
+        ({"stack": "mixit*3"}, "is 3 layers, which do not fill model.layers = 2"),
         ({"lr": 0.0}, "--lr is 0.0: it must be above 0"),
         ({"seed": -1}, "--seed is -1"),
     ],
@@ -170,6 +170,43 @@ def test_padding_does_not_count_in_the_pooled_mean() -> None:
 def test_a_knob_that_is_not_there_is_one_sentence(settings: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Settings(**settings).check()
+
+
+NAMED = {
+    "": "standard",
+    "--variant mixit": "mixit",
+    "--freeze v": "attention-freeze-v",
+    "--variant random --freeze qk v": "attention-freeze-qk-v",
+    "--mixer mixing": "mixit",
+    "--mixer mixing --freeze v": "mixing-freeze-v",
+    "--stack mixit": "mixit",
+    "--stack frozen_qk@last": "standard frozen_qk",
+    "--stack frozen_qk@last --freeze head": "standard frozen_qk freeze-head",
+    "--variant lstm": "lstm",
+}
+
+
+@pytest.mark.parametrize("words", NAMED)
+def test_a_run_says_what_was_trained(words: str) -> None:
+    run = make_run("addition", f"{words} --layers 2")
+    run.check()
+    assert run.settings.name == NAMED[words]
+    config = model_config(run)
+    assert config is None or config.stack.name == NAMED[words]
+
+
+def test_a_stack_of_one_pair_is_the_run_of_the_variant() -> None:
+    """With its own settings of a preset, and the learned positions of `random`."""
+    for variant in VARIANTS:
+        ours, theirs = (make_run("addition", f"--{key} {variant}") for key in ("stack", "variant"))
+        assert model_config(ours) == model_config(theirs)
+        assert ours.settings.heads == theirs.settings.heads
+
+
+def test_a_run_without_a_stack_is_described_as_before_there_were_any() -> None:
+    assert not {"stack", "mixer"} & make_run("addition", "--freeze v").described().keys()
+    described = make_run("addition", "--stack mixit@0").described()
+    assert described["stack"] == "mixit@0" and "mixer" not in described
 
 
 def test_noise_goes_to_the_recipe_and_is_said_where_it_is_not_gaussian() -> None:
@@ -180,6 +217,24 @@ def test_noise_goes_to_the_recipe_and_is_said_where_it_is_not_gaussian() -> None
 
 
 def test_the_recipe_is_that_of_the_authors_tasks_unless_told_otherwise() -> None:
-    default = model_config(make_run("addition", "--variant mixit")).recipe
-    assert default.sink_head and default.residual == pytest.approx(0.5**0.5)
+    for run in (
+        preset_run("addition", "paper", ["--variant", "mixit"]),
+        Run(task=task_class("addition")(), settings=Settings(variant="mixit")),
+    ):
+        recipe = model_config(run).recipe
+        assert recipe.sink_head and recipe.residual == pytest.approx(0.5**0.5)
     assert not model_config(make_run("addition", "--variant mixit --recipe paper")).recipe.sink_head
+
+
+def test_the_size_of_the_mixing_matrices_takes_the_place_of_the_recipes() -> None:
+    """1/sqrt(15) for the 15 positions of four digits."""
+    for words, std in {
+        "": 15**-0.5,
+        "--std 0.5": 0.5,
+        "--recipe official --std 0.25": 0.25,
+    }.items():
+        config = model_config(make_run("addition", f"--digits 4 --variant mixit {words}"))
+        spec = config.layers[0].attention.inner_attention.spec
+        assert spec.std_low == spec.std_high == pytest.approx(std)
+    with pytest.raises(ConfigError, match="--std is a knob of the mixing mixer"):
+        Settings(std=0.5).check()
