@@ -1,23 +1,26 @@
 """A table or a figure of the paper, and what it takes to make it again."""
 
-import statistics
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.reproduction.claims import Claim, Figures
 from mixit_titan.reproduction.jobs import Plan
+from mixit_titan.reproduction.measured import Measured
 from mixit_titan.reproduction.paper import Table
 from mixit_titan.reproduction.units import Unit
+from mixit_titan.reproduction.verdicts import means_of
+from mixit_titan.tasks.choice import FIRST_SEED
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of ours: the best place of a grid, by its mean over the seeds."""
+    """One figure of ours: a job for each seed, or the places of a search that comes first."""
 
     places: tuple[tuple[Job, ...], ...] = ()
-    value: Callable[[Result], float] = lambda result: result["accuracy"]
+    value: Callable[[Result], float | list[float]] = lambda result: result["accuracy"]
+    """Of a job; several, if the job itself repeats what it measures."""
     counted: float | None = None
     """What needs no job."""
 
@@ -25,11 +28,23 @@ class Cell:
     def jobs(self) -> list[Job]:
         return [job for seeds in self.places for job in seeds]
 
+    @property
+    def searches(self) -> bool:
+        """Whether these jobs choose the settings of those that will be reported."""
+        return any(job.settings.get("seed", 0) >= FIRST_SEED for job in self.jobs)
 
-@dataclass(frozen=True)
-class Measured:
-    mean: float
-    std: float
+    @property
+    def measured(self) -> Measured | None:
+        """None until all jobs have a result: of some seeds alone there is no figure."""
+        if self.counted is not None:
+            return Measured({"counted": self.counted}, exact=True)
+        results = [job.result for job in self.jobs]
+        if self.searches or None in results or not results:
+            return None
+        if len(results) == 1 and isinstance(found := self.value(results[0]), list):
+            return Measured({f"round {n}": each for n, each in enumerate(found, 1)})
+        seeds = [str(job.settings["seed"]) for job in self.jobs]
+        return Measured(dict(zip(seeds, map(self.value, results), strict=True)))
 
 
 Cells = dict[str, dict[str, Cell]]
@@ -50,10 +65,14 @@ class Exhibit:
     claims: tuple[Claim, ...]
     cells: Callable[[Plan], Cells]
     draw: Callable[["Shown", Path], str]
-    """Draws the picture; returns what is to be seen in it, for those who do not see it."""
+    """Draws the figure; returns what is to be seen in it, for those who do not see it."""
     caption: str
     note: Callable[[Plan], str] = lambda plan: ""
     """What a reader must know of the setting."""
+    reviews: bool = False
+    """Whether reviews belong to it."""
+    by_default: bool = True
+    """Whether it is run without being named."""
 
     def unit(self, column: str) -> Unit:
         return self.units.get(column) or self.units["all"]
@@ -70,10 +89,7 @@ class Shown:
 
     @property
     def figures(self) -> Figures:
-        return {
-            row: {column: found.mean if found else None for column, found in columns.items()}
-            for row, columns in self.ours.items()
-        }
+        return means_of(self.ours)
 
     @property
     def rows(self) -> list[str]:
@@ -97,31 +113,13 @@ def jobs_of(cells: Cells) -> list[Job]:
     return list(found.values())
 
 
-def measure(exhibit: Exhibit, cells: Cells, failed: Collection[Path]) -> Shown:
-    """What the folders of its jobs hold. The figure of a search waits until no job of it is left to
-    run."""
+def measure(exhibit: Exhibit, cells: Cells) -> Shown:
+    """What the folders of its jobs hold."""
     ours = {
-        row: {column: _measured(cell, failed) for column, cell in columns.items()}
+        row: {column: cell.measured for column, cell in columns.items()}
         for row, columns in cells.items()
     }
     return Shown(exhibit, cells, ours)
-
-
-def _measured(cell: Cell, failed: Collection[Path]) -> Measured | None:
-    if cell.counted is not None:
-        return Measured(cell.counted, 0.0)
-    places = []
-    for seeds in cell.places:
-        results = [job.result for job in seeds]
-        done = [cell.value(result) for result in results if result is not None]
-        if len(done) == len(seeds):
-            places.append(done)
-        elif not any(job.folder in failed for job in seeds):
-            return None
-    if not places:
-        return None
-    best = max(places, key=statistics.fmean)
-    return Measured(statistics.fmean(best), statistics.stdev(best) if len(best) > 1 else 0.0)
 
 
 def _union(*names: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from mixit_titan.errors import unknown
 from mixit_titan.reproduction.exhibit import Exhibit
+from mixit_titan.reproduction.full_table4 import FULL_TABLE_4_EXHIBIT
 from mixit_titan.reproduction.induction import FIGURE_2_EXHIBIT, FIGURE_3_EXHIBIT, TABLE_1_EXHIBIT
 from mixit_titan.reproduction.language import TABLE_2_EXHIBIT, TABLE_7_EXHIBIT
 from mixit_titan.reproduction.skills import (
@@ -21,6 +22,7 @@ EXHIBITS: dict[str, Exhibit] = {
         TABLE_2_EXHIBIT,
         TABLE_3_EXHIBIT,
         TABLE_4_EXHIBIT,
+        FULL_TABLE_4_EXHIBIT,
         TABLE_5_EXHIBIT,
         TABLE_6_EXHIBIT,
         TABLE_7_EXHIBIT,
@@ -30,7 +32,12 @@ EXHIBITS: dict[str, Exhibit] = {
 
 
 def find_exhibits(names: list[str]) -> list[Exhibit]:
+    """Those of the names, or all that are run by default."""
     for name in names:
         if name not in EXHIBITS:
             raise unknown("exhibit in --only", name, EXHIBITS)
-    return [exhibit for exhibit in EXHIBITS.values() if exhibit.id in names]
+    return [
+        exhibit
+        for exhibit in EXHIBITS.values()
+        if (exhibit.id in names if names else exhibit.by_default)
+    ]

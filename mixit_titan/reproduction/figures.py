@@ -1,5 +1,6 @@
 """Bars and lines of our figures, with the paper's beside them."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -8,6 +9,10 @@ from matplotlib.lines import Line2D
 
 from mixit_titan.plotting import COLORS, save_figure
 from mixit_titan.reproduction.exhibit import Shown
+from mixit_titan.reproduction.verdicts import cell_name
+
+Chance = Sequence[tuple[str, Callable[[int], float]]]
+"""Guesses: a name, and the accuracy at a place."""
 
 _OTHERS = ("#17becf", "#d62728", "#8c564b")
 """For rows that are not variants."""
@@ -27,8 +32,8 @@ def draw_bars(shown: Shown, path: Path) -> str:
             middle = group + (n - (len(shown.rows) - 1) / 2) * width
             ours = shown.ours.get(row, {}).get(column)
             if ours is not None:
-                height, error = unit.factor * ours.mean, unit.factor * ours.std
-                axes.bar(middle, height, 0.9 * width, yerr=error or None, color=_color(n, row))
+                axes.bar(middle, unit.factor * ours.mean, 0.9 * width, color=_color(n, row))
+                _draw_interval(axes, middle, shown, row, column)
             paper = exhibit.paper.get(row, {}).get(column)
             if paper is not None:
                 place = unit.factor * paper
@@ -40,9 +45,10 @@ def draw_bars(shown: Shown, path: Path) -> str:
     return f"Bars of {unit.label}. {_in_words(shown, columns)}"
 
 
-def draw_lines(shown: Shown, path: Path) -> str:
-    """A line for each row over the columns, which are numbers; dashed: the paper's. Each is thinner
-    than the one below it, so that it does not hide it where they meet."""
+def draw_lines(shown: Shown, path: Path, *, linear: bool = False, chance: Chance = ()) -> str:
+    """A line for each row over the columns, which are numbers; dashed: the paper's; dotted: what a
+    guess gives, by its name. Each is thinner than the one below it, so that it does not hide it
+    where they meet."""
     exhibit = shown.exhibit
     unit = exhibit.unit(shown.columns[0])
     figure = Figure(figsize=(6.4, 3.4))
@@ -51,24 +57,47 @@ def draw_lines(shown: Shown, path: Path) -> str:
         color = _color(n, row)
         ours = {int(c): found for c, found in shown.ours.get(row, {}).items() if found is not None}
         means = [unit.factor * found.mean for found in ours.values()]
-        errors = [unit.factor * found.std for found in ours.values()]
         above = len(shown.rows) - 1 - n
-        axes.errorbar(
-            [*ours], means, errors, color=color, marker="o", capsize=3, elinewidth=1.5,
-            linewidth=1.5 + 2 * above, markersize=6 + 3 * above,
-        )  # fmt: skip
+        axes.plot(
+            [*ours], means, "o-", color=color, linewidth=1.5 + 2 * above, markersize=6 + 3 * above
+        )
+        for place in ours:
+            _draw_interval(axes, place, shown, row, str(place), color)
         paper = exhibit.paper.get(row, {})
-        places = [int(column) for column in paper]
-        axes.plot(places, [unit.factor * x for x in paper.values()], "--", color=color, alpha=0.7)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks([int(column) for column in shown.columns], shown.columns)
+        axes.plot(
+            [int(column) for column in paper],
+            [unit.factor * x for x in paper.values()],
+            "--",
+            color=color,
+            alpha=0.7,
+        )
+    places = [int(column) for column in shown.columns]
+    guesses = []
+    for shade, (name, guess) in zip(("#000000", "#888888"), chance, strict=False):
+        levels = [unit.factor * guess(place) for place in places]
+        guesses += axes.plot(places, levels, ":", color=shade, linewidth=1.5, label=name)
+    if not linear:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(places, shown.columns)
     axes.minorticks_off()
     axes.set_xlabel(exhibit.column)
     axes.grid(alpha=0.3)
     dashed = Line2D([], [], color="grey", linestyle="--", label="paper")
-    _finish(axes, shown, [dashed] if exhibit.paper else [])
+    _finish(axes, shown, [*([dashed] if exhibit.paper else []), *guesses])
     save_figure(figure, path)
     return f"Lines of {unit.label} over the {exhibit.column}. {_in_words(shown, shown.columns)}"
+
+
+def _draw_interval(
+    axes: Axes, place: float, shown: Shown, row: str, column: str, color: str = "#333333"
+) -> None:
+    unit, ours = shown.exhibit.unit(column), shown.ours[row][column]
+    interval = ours and not ours.exact and ours.interval(unit, cell_name(row, column))
+    if interval:
+        low, high = (unit.factor * end for end in interval)
+        axes.errorbar(
+            place, (low + high) / 2, (high - low) / 2, color=color, elinewidth=1.2, capsize=3
+        )
 
 
 def _color(n: int, row: str) -> str:
@@ -87,7 +116,7 @@ def _finish(axes: Axes, shown: Shown, of_paper: list[Line2D]) -> None:
         for n, row in enumerate(shown.rows)
     ]
     axes.legend(
-        handles=[*names, *of_paper], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5,
+        handles=[*names, *of_paper], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4,
         frameon=False,
     )  # fmt: skip
 

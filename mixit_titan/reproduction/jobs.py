@@ -9,6 +9,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,14 +21,21 @@ from mixit_titan.config.job import training_job
 from mixit_titan.files import json_text
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.json_form import Form
+from mixit_titan.model.variants import VARIANTS
 from mixit_titan.reading import json_if_good
 from mixit_titan.reproduction.paper import TABLE_8
+from mixit_titan.tasks.choice import FIRST_SEED, rank
 from mixit_titan.tasks.job import task_job
 from mixit_titan.tasks.options import field_names, preset_run, run_words
 from mixit_titan.tasks.settings import Run
 
-_SETTINGS = ("layers", "width", "heads", "lr", "batch", "steps")
+_SETTINGS = ("layers", "width", "heads", "lr", "batch", "steps", "seed")
 """Of a task's run, beside its difficulty: what the report says."""
+
+SEEDS, SLOW_SEEDS = 5, 3
+"""How many by default: where a run takes less than two minutes on one core, and elsewhere."""
+_CHOOSING = {"seed": FIRST_SEED, "held_out": "validation"}
+_SLOW = ("retrieval", "hop", "memorization", "yelp", "language model")
 
 
 @dataclass(frozen=True)
@@ -36,34 +44,57 @@ class Plan:
 
     scale: Literal["cpu", "paper"]
     out: Path
-    seeds: int = 1
+    first_seed: int = 0
+    seeds: int | None = None
+    """None: those of each kind of job."""
     steps: int | None = None
     search: bool = True
     text: str | None = None
     reviews: Path | None = None
+    about_reviews: str = ""
+    """What the report says of them, or why there are none."""
+    failed: frozenset[Path] = frozenset()
+    """Folders of jobs that have failed: a search does without them."""
+
+    def seeds_of(self, kind: str) -> range:
+        slow = self.scale == "paper" or kind in _SLOW
+        count = self.seeds or (SLOW_SEEDS if slow else SEEDS)
+        return range(self.first_seed, self.first_seed + count)
 
 
 def task_grid(plan: Plan, task: str, variant: str, **fixed: Any) -> tuple[tuple[Job, ...], ...]:
-    """The points of a task for one figure: places of the grid, each with all its seeds. One place
-    at the preset, changed by `fixed`; or at paper scale the grid of Table 8."""
+    """The runs of one figure: a place, with all its seeds. The place is the preset, changed by
+    `fixed`. At paper scale it is searched for in the grid of Table 8, on validation and with a seed
+    that is not reported: until the search is over, these are its places."""
     grid = TABLE_8.get(task, {}) if plan.scale == "paper" and plan.search else {}
     free = {key: values for key, values in grid.items() if key not in fixed}
-    return tuple(
-        task_point(plan, task, variant, **fixed, **dict(zip(free, values, strict=True)))
-        for values in itertools.product(*free.values())
-    )
+    if not free:
+        return (task_point(plan, task, variant, **fixed),)
+    at = [fixed | dict(zip(free, v, strict=True)) for v in itertools.product(*free.values())]
+    tried = [_task(plan, task, variant, place | _CHOOSING) for place in at]
+    results = [job.result for job in tried]
+    left = [
+        job
+        for job, result in zip(tried, results, strict=True)
+        if result is None and job.folder not in plan.failed
+    ]
+    if left or not any(results):
+        return tuple((job,) for job in tried)
+    done = [(rank(result), place) for place, result in zip(at, results, strict=True) if result]
+    _, best = max(done, key=lambda each: each[0])
+    return (task_point(plan, task, variant, **best),)
 
 
 def task_point(plan: Plan, task: str, variant: str, **options: Any) -> tuple[Job, ...]:
     """A run for each seed."""
-    if plan.steps is not None:
-        options["steps"] = plan.steps
-    if task == "yelp" and plan.reviews is not None:
-        options["csv"] = str(plan.reviews)
-    return tuple(_task(plan, task, variant, options | {"seed": s}) for s in range(plan.seeds))
+    return tuple(_task(plan, task, variant, options | {"seed": s}) for s in plan.seeds_of(task))
 
 
 def _task(plan: Plan, task: str, variant: str, options: dict[str, Any]) -> Job:
+    if plan.steps is not None:
+        options = options | {"steps": plan.steps}
+    if task == "yelp" and plan.reviews is not None:
+        options = options | {"csv": str(plan.reviews)}
     preset = preset_run(task, plan.scale, ["--variant", variant])
     own = {key: value for key, value in options.items() if key in field_names(type(preset.task))}
     rest = {key: value for key, value in options.items() if key not in own}
@@ -96,8 +127,10 @@ def training(
     """A language model from a file of train_configs, validated after its last step."""
     words = ["--model.variant", variant, "--debug.seed", str(seed), "--training.steps", str(steps)]
     words += ["--validator.freq", str(steps), "--validator.rows", "-1"]
+    if VARIANTS[variant].mixes:
+        words += ["--model.mixing.seed", str(seed)]
     ranks = [] if nproc is None else ["--nproc", str(nproc)]
-    return training_job(
+    job = training_job(
         config,
         [*words, *own],
         plan.out / "language" / f"{variant}_{_digest([config, *words, *ranks, *own])}",
@@ -105,8 +138,15 @@ def training(
         steps=steps,
         nproc=nproc,
         alone=plan.scale == "paper",  # it takes all GPUs of the machine
-        settings={"task": "language model", "steps": steps, **settings},
+        settings={"task": "language model", "steps": steps, "seed": seed, **settings},
     )
+    return dataclasses.replace(job, read=partial(_with_bits, job.read))
+
+
+def _with_bits(read: Callable[[Path], Result | None], folder: Path) -> Result | None:
+    """A validation also says bits per byte; those of the first versions do not."""
+    found = read(folder)
+    return found if found and isinstance(found.get("bits_per_byte"), float) else None
 
 
 def benchmark(plan: Plan, variants: Sequence[str], options: dict[str, Any]) -> Job:
@@ -155,10 +195,13 @@ def _read_analysis(
 
 
 def _read_bench(folder: Path, variants: Sequence[str]) -> Result | None:
-    found = json_if_good(folder / "bench.json", MEASURED)
+    found = json_if_good(folder / "bench.json", _ROUNDS)
     if found is None or not {*variants} <= {row["variant"] for row in found["variants"]}:
         return None
     return found
+
+
+_ROUNDS = MEASURED | {"variants": [MEASURED["variants"][0] | {"round_seconds": [float]}]}
 
 
 def training_words(job: Job, plan: Plan) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""report.html: one file with its pictures inside, for any width, by day and by night."""
+"""report.html: one file with its figures inside, for any width, by day and by night."""
 
 import base64
 import struct
@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from mixit_titan.plotting import COLORS
-from mixit_titan.reproduction.claims import NOT_RUN, VERDICTS
+from mixit_titan.reproduction.markdown import budget_columns, budget_text
+from mixit_titan.reproduction.verdicts import FAILS, HOLDS, NOT_RUN, UNDECIDED, VERDICTS, WEAKLY
 
-_MARKS = {True: "✓", False: "✗", None: "&ndash;"}
-_CLASSES = {True: "yes", False: "no", None: "none"}
+_MARKS = {HOLDS: "✓", WEAKLY: "(✓)", UNDECIDED: "?", FAILS: "✗", NOT_RUN: "&ndash;"}
+_CLASSES = {HOLDS: "yes", WEAKLY: "weak", UNDECIDED: "weak", FAILS: "no", NOT_RUN: "none"}
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1c2024; --soft: #5d6670; --back: #f6f7f9; --card: #fff;
   --line: #dde1e6; --yes: #0a6b3d; --yes-back: #dcf3e6; --no: #a02020; --no-back: #fbe3e1;
-  --none: #5d6670; --none-back: #e8ebee; --link: #0b5cad; }
+  --weak: #7a5200; --weak-back: #fbeecb; --none: #5d6670; --none-back: #e8ebee; --link: #0b5cad; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6e9ec; --soft: #a0a9b3; --back: #14171a;
   --card: #1d2125; --line: #343a41; --yes: #7fdcaa; --yes-back: #123824; --no: #ff9d95;
-  --no-back: #461b18; --none: #a0a9b3; --none-back: #2b3036; --link: #7db8f5; } }
+  --no-back: #461b18; --weak: #f0c66a; --weak-back: #40310d; --none: #a0a9b3;
+  --none-back: #2b3036; --link: #7db8f5; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--text);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
@@ -34,6 +36,7 @@ a { color: var(--link); }
 .counts b { display: block; font-size: 1.9rem; line-height: 1.1; }
 .yes { color: var(--yes); background: var(--yes-back); }
 .no { color: var(--no); background: var(--no-back); }
+.weak { color: var(--weak); background: var(--weak-back); }
 .none { color: var(--none); background: var(--none-back); }
 nav ul { display: flex; flex-wrap: wrap; gap: .4rem; padding: 0; margin: 0; list-style: none; }
 nav a { display: block; padding: .25rem .7rem; border: 1px solid var(--line);
@@ -63,6 +66,11 @@ figure { margin: 0 0 1rem; }
 img { display: block; max-width: 100%; height: auto; margin: 0 auto; background: #fff;
   border-radius: .5rem; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .5rem; }
+details { margin: 0 0 1rem; font-size: .9rem; }
+summary { cursor: pointer; color: var(--soft); margin-bottom: .5rem; }
+td.words { white-space: normal; min-width: 8rem; }
+pre { overflow-x: auto; padding: .5rem .7rem; margin: .75rem 0 0; border-radius: .4rem;
+  background: var(--back); font-size: .85rem; }
 .notes { margin: .75rem 0 0; padding-left: 1.2rem; font-size: .9rem; }
 @media (max-width: 34rem) { main { padding: 1.25rem .6rem 3rem; } section { padding: .9rem; }
   th, td { padding: .4rem .45rem; font-size: .88rem; } }
@@ -70,7 +78,7 @@ figcaption { color: var(--soft); font-size: .9rem; margin-top: .5rem; }
 
 
 def html_page(found: dict[str, Any], summary: str, out: Path) -> str:
-    """`found` is what report.json holds, its pictures are in `out`."""
+    """`found` is what report.json holds, its figures are in `out`."""
     title = "Is random attention sufficient? The paper's figures, and ours"
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -87,9 +95,12 @@ def html_page(found: dict[str, Any], summary: str, out: Path) -> str:
 <h1>{escape(title)}</h1>
 <p class="soft">arXiv 2506.01115, done again by mixit_titan. {escape(summary)}</p>
 {_counts(found["claims"])}
+{_figure(found["summary"], out)}
 {_links(found["exhibits"])}
 </header>
 {"".join(_section(entry, out) for entry in found["exhibits"])}
+{_facts("What is different, and why", found["differences"])}
+{_facts("Where the paper does not agree with itself", found["inconsistencies"])}
 </main>
 </body>
 </html>
@@ -98,16 +109,16 @@ def html_page(found: dict[str, Any], summary: str, out: Path) -> str:
 
 def _counts(claims: list[dict[str, Any]]) -> str:
     items = []
-    for holds, verdict in VERDICTS.items():
-        number = sum(claim["holds"] is holds for claim in claims)
-        items.append(f'<li class="{_CLASSES[holds]}"><b>{number}</b>{verdict}</li>')
+    for verdict in VERDICTS:
+        number = sum(claim["verdict"] == verdict for claim in claims)
+        items.append(f'<li class="{_CLASSES[verdict]}"><b>{number}</b>{verdict}</li>')
     return f'<ul class="counts" aria-label="Claims by verdict">{"".join(items)}</ul>'
 
 
 def _links(entries: list[dict[str, Any]]) -> str:
     items = []
     for entry in entries:
-        marks = "".join(_MARKS[claim["holds"]] for claim in entry["claims"])
+        marks = "".join(_MARKS[claim["verdict"]] for claim in entry["claims"])
         name = entry["title"].partition(":")[0]
         items.append(f'<li><a href="#{entry["id"]}">{escape(name)} {marks}</a></li>')
     return f'<nav aria-label="Exhibits"><ul>{"".join(items)}</ul></nav>'
@@ -120,19 +131,52 @@ def _section(entry: dict[str, Any], out: Path) -> str:
 <ul class="claims">{"".join(map(_claim, entry["claims"]))}</ul>
 {_table(entry)}
 {_figure(entry, out)}
+{_budgets(entry)}
 <p class="soft">{escape(entry["setting"])}. {entry["seconds"]:,.0f} s of one process.</p>
 {f'<ul class="notes">{notes}</ul>' if notes else ""}
+<pre>{escape(entry["command"])}</pre>
 </section>
 """
 
 
-def _claim(claim: dict[str, Any]) -> str:
-    holds = claim["holds"]
-    verdict = f"{_MARKS[holds]} {claim['verdict']}"
+def _facts(title: str, facts: dict[str, str]) -> str:
+    items = "".join(f"<li><b>{escape(key)}</b>: {escape(text)}</li>" for key, text in facts.items())
+    return f"<section><h2>{escape(title)}</h2><ul>{items}</ul></section>"
+
+
+def _budgets(entry: dict[str, Any]) -> str:
+    """What a training was allowed, folded in: the claims are first."""
+    if not entry["budgets"]:
+        return ""
+    columns = budget_columns(entry)
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    body = []
+    for row, said in entry["budgets"].items():
+        texts = [budget_text(said[c]) if c in said else "" for c in columns]
+        cells = "".join(f'<td class="words">{escape(text)}</td>' for text in texts)
+        body.append(f'<tr><th scope="row">{_name(row)}</th>{cells}</tr>')
+    different = ", ".join(entry["unequal_budgets"])
+    marked = f"unequal: {different}" if different else "equal"
     return (
-        f'<li><span class="verdict {_CLASSES[holds]}">{verdict}</span>{escape(claim["says"])}'
-        f"<dl><dt>paper</dt><dd>{escape(claim['paper'])}</dd>"
-        f"<dt>ours</dt><dd>{escape(claim['ours'])}</dd></dl></li>"
+        f"<details><summary>Budget of one training ({escape(marked)})</summary>"
+        f'<div class="box"><table><thead><tr><th scope="col">{escape(entry["row"])}</th>{head}'
+        f"</tr></thead><tbody>{''.join(body)}</tbody></table></div></details>"
+    )
+
+
+def _claim(claim: dict[str, Any]) -> str:
+    verdict = claim["verdict"]
+    said = {
+        "needs": "; ".join(claim["needs"]),
+        "paper": claim["paper"],
+        "ours": claim["ours"],
+        "not reached": "; ".join(claim["unmet"]),
+        "resamples": "" if claim["share"] is None else f"{claim['share']:.1%} right",
+    }
+    lines = "".join(f"<dt>{key}</dt><dd>{escape(text)}</dd>" for key, text in said.items() if text)
+    return (
+        f'<li><span class="verdict {_CLASSES[verdict]}">{_MARKS[verdict]} {verdict}</span>'
+        f"{escape(claim['says'])}<dl>{lines}</dl></li>"
     )
 
 
@@ -141,7 +185,7 @@ def _table(entry: dict[str, Any]) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in entry["columns"])
     body = []
     for row in entry["rows"]:
-        cells = "".join(f"<td>{_cell(text)}</td>" for text in row["text"])
+        cells = "".join(f"<td>{_cell(cell['text'])}</td>" for cell in row["cells"])
         body.append(f'<tr><th scope="row">{_name(row["name"])}</th>{cells}</tr>')
     over = all(name.isdigit() for name in entry["columns"])
     corner = f"{entry['row']} by {entry['column']}" if over else entry["row"]
@@ -154,28 +198,28 @@ def _table(entry: dict[str, Any]) -> str:
 
 
 def _name(row: str) -> str:
-    """With the colour that a variant has in all pictures."""
+    """With the color that a variant has in all figures."""
     dot = f'<span class="dot" style="background: {COLORS[row]}"></span>' if row in COLORS else ""
     return dot + escape(row)
 
 
 def _cell(text: dict[str, str]) -> str:
-    """`text` of a row in report.json."""
+    """`text` of a cell in report.json."""
     measured = text["ours"] not in ("", NOT_RUN)
     ours = f"<b>{escape(text['ours'])}</b>" if measured else f"<i>{text['ours'] or '&ndash;'}</i>"
     below = [
-        f"± {text['std']}" if text["std"] else "",
+        text["interval"],
         f"paper {text['paper']}" if text["paper"] else "",
     ]
     return ours + "".join(f"<small>{escape(line)}</small>" for line in below if line)
 
 
 def _figure(entry: dict[str, Any], out: Path) -> str:
-    if entry["picture"] is None:
-        return '<p class="soft">No picture yet: not run.</p>'
-    picture = (out / entry["picture"]).read_bytes()
-    width, height = (2 * size // 3 for size in struct.unpack(">II", picture[16:24]))  # PNG's header
-    data = base64.b64encode(picture).decode()
+    if entry["figure"] is None:
+        return '<p class="soft">No figure yet: not run.</p>'
+    png = (out / entry["figure"]).read_bytes()
+    width, height = (2 * size // 3 for size in struct.unpack(">II", png[16:24]))  # PNG's header
+    data = base64.b64encode(png).decode()
     return (
         f'<figure><img src="data:image/png;base64,{data}" width="{width}" height="{height}" '
         f'alt="{escape(entry["alt"])}">'

@@ -1,16 +1,24 @@
 """report.json, report.md and report.html: each exhibit with the paper's figures and ours."""
 
+import shlex
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from mixit_titan.files import write_json, write_text
 from mixit_titan.jobs.job import Job
-from mixit_titan.reproduction.claims import NOT_RUN, VERDICTS
+from mixit_titan.reproduction import film_reviews
+from mixit_titan.reproduction.budget import budgets, unequal
+from mixit_titan.reproduction.differences import differences
 from mixit_titan.reproduction.exhibit import Cells, Exhibit, Shown, jobs_of, measure
 from mixit_titan.reproduction.jobs import Plan
+from mixit_titan.reproduction.markdown import markdown_report, summary
+from mixit_titan.reproduction.measured import RESAMPLES
 from mixit_titan.reproduction.page import html_page
-from mixit_titan.tables import markdown_table
+from mixit_titan.reproduction.paper import INCONSISTENCIES
+from mixit_titan.reproduction.summary import draw_summary
+from mixit_titan.reproduction.verdicts import MOST, NOT_RUN, cell_name, judge
+from mixit_titan.tasks.choice import FIRST_SEED, choices
 from mixit_titan.versions import environment
 
 
@@ -19,76 +27,109 @@ def write_report(
 ) -> dict:
     """What the folders hold now; returns what is in report.json."""
     entries = [_entry(plan, exhibit, cells, failed) for exhibit, cells in planned.values()]
+    claims = [claim for entry in entries for claim in entry["claims"]]
+    jobs = {job.folder: job for _, cells in planned.values() for job in jobs_of(cells)}
     found = {
         "scale": plan.scale,
+        "first_seed": plan.first_seed,
         "seeds": plan.seeds,
         "steps": plan.steps,
+        "method": {
+            "interval": 0.95,
+            "resamples": RESAMPLES,
+            "share_to_hold": MOST,
+            "seeds_of_choices_from": FIRST_SEED,
+        },
         "environment": environment(),
+        "seconds": round(sum(job.seconds for job in jobs.values()), 1),
+        "claims": claims,
+        "summary": _summary(claims, plan.out),
         "exhibits": entries,
-        "claims": [claim for entry in entries for claim in entry["claims"]],
+        "differences": differences(plan),
+        "inconsistencies": INCONSISTENCIES,
     }
     write_json(plan.out / "report.json", found)
-    write_text(plan.out / "report.md", _markdown(found))
+    write_text(plan.out / "report.md", markdown_report(found))
     write_text(plan.out / "report.html", html_page(found, summary(found), plan.out))
     return found
 
 
+def _summary(claims: list[dict[str, Any]], out: Path) -> dict[str, Any]:
+    alt = draw_summary(claims, out / "figures" / "summary.png")
+    caption = (
+        "The size of every claim's effect, in the paper and here, with 95% intervals. Sizes need "
+        "not agree, as models and tasks are smaller: the verdict is decided by the claim."
+    )
+    return {"figure": "figures/summary.png" if alt else None, "alt": alt or "", "caption": caption}
+
+
 def _entry(plan: Plan, exhibit: Exhibit, cells: Cells, failed: Collection[Path]) -> dict[str, Any]:
-    shown = measure(exhibit, cells, failed)
+    shown = measure(exhibit, cells)
     jobs = jobs_of(cells)
     left = [job for job in jobs if job.result is None]
+    costs = budgets(cells)
+    different = unequal(costs, along=exhibit.row == "task")
     return {
         "id": exhibit.id,
         "title": exhibit.title,
         "setting": _setting(jobs),
-        "notes": _notes(exhibit.note(plan), left, len(jobs), failed),
+        "notes": [
+            *_notes(exhibit.note(plan), left, len(jobs), failed),
+            *(f"unequal budgets: {name}" for name in different),
+        ],
         "row": exhibit.row,
         "column": exhibit.column,
         "columns": shown.columns,
         "rows": _rows(shown),
-        **_picture(shown, plan.out),
+        **_figure(shown, plan.out),
+        "budgets": costs,
+        "unequal_budgets": different,
+        "choices": _choices(jobs) if plan.scale == "cpu" else {},
+        "command": _command(plan, exhibit.id),
         "jobs": len(jobs),
         "jobs_left": len(left),
         "seconds": round(sum(job.seconds for job in jobs), 1),
-        "claims": [claim.judge(exhibit.paper, shown.figures) for claim in exhibit.claims],
+        "claims": judge(exhibit.claims, exhibit.paper, shown.ours, exhibit.units),
     }
 
 
 def _rows(shown: Shown) -> list[dict[str, Any]]:
+    return [
+        {"name": row, "cells": [_cell(shown, row, column) for column in shown.columns]}
+        for row in shown.rows
+    ]
+
+
+def _cell(shown: Shown, row: str, column: str) -> dict[str, Any]:
     """Values, and how they are written: "" is a figure that nobody asked for."""
-    rows = []
-    for row in shown.rows:
-        entry: dict[str, Any] = {"name": row, "paper": [], "ours": [], "std": [], "text": []}
-        for column in shown.columns:
-            unit = shown.exhibit.unit(column)
-            paper = shown.exhibit.paper.get(row, {}).get(column)
-            ours = shown.ours.get(row, {}).get(column)
-            asked = column in shown.ours.get(row, {})
-            written = unit.show(ours.mean) if ours else NOT_RUN if asked else ""
-            entry["paper"].append(paper)
-            entry["ours"].append(ours.mean if ours else None)
-            entry["std"].append(ours.std if ours else None)
-            entry["text"].append(
-                {
-                    "ours": written,
-                    "std": unit.show(ours.std) if ours and ours.std else "",
-                    "paper": "" if paper is None else unit.show(paper),
-                }
-            )
-        rows.append(entry)
-    return rows
+    unit = shown.exhibit.unit(column)
+    paper = shown.exhibit.paper.get(row, {}).get(column)
+    asked = column in shown.ours.get(row, {})
+    ours = shown.ours.get(row, {}).get(column)
+    interval = ours and not ours.exact and ours.interval(unit, cell_name(row, column))
+    return {
+        "paper": paper,
+        "values": ours and dict(ours.values),
+        "mean": ours and ours.mean,
+        "interval": interval or None,
+        "text": {
+            "ours": unit.show(ours.mean) if ours else NOT_RUN if asked else "",
+            "interval": " to ".join(map(unit.show, interval)) if interval else "",
+            "paper": "" if paper is None else unit.show(paper),
+        },
+    }
 
 
-def _picture(shown: Shown, out: Path) -> dict[str, Any]:
+def _figure(shown: Shown, out: Path) -> dict[str, Any]:
     """Drawn where there is anything of ours to be seen."""
     exhibit = shown.exhibit
     measured = any(job.result is not None for job in _own_jobs(shown.cells))
     if not measured:
-        return {"picture": None, "alt": "", "caption": exhibit.caption}
-    path = out / "pictures" / f"{exhibit.id}.png"
+        return {"figure": None, "alt": "", "caption": exhibit.caption}
+    path = out / "figures" / f"{exhibit.id}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     alt = exhibit.draw(shown, path)
-    return {"picture": str(path.relative_to(out)), "alt": alt, "caption": exhibit.caption}
+    return {"figure": str(path.relative_to(out)), "alt": alt, "caption": exhibit.caption}
 
 
 def _own_jobs(cells: Cells) -> list[Job]:
@@ -120,41 +161,27 @@ def _notes(note: str, left: list[Job], total: int, failed: Collection[Path]) -> 
     return notes
 
 
-def _markdown(found: dict[str, Any]) -> str:
-    lines = ["# The paper's tables and figures, and ours", "", summary(found), ""]
-    claims = [
-        (f"`{c['id']}` {c['says']}", f"**{c['verdict']}**", c["paper"], c["ours"])
-        for c in found["claims"]
-    ]
-    lines.append(markdown_table(("claim", "verdict", "paper", "ours"), claims))
-    for entry in found["exhibits"]:
-        lines += [f"## {entry['title']}", "", _figures(entry)]
-        if entry["picture"]:
-            lines += [f"![{entry['alt']}]({entry['picture']})", "", entry["caption"], ""]
-        lines.append(f"{entry['setting']}. {entry['seconds']:,.0f} s of one process.")
-        lines += [*(f"- {note}" for note in entry["notes"]), ""]
-    return "\n".join(lines)
+def _choices(jobs: Iterable[Job]) -> dict[str, Any]:
+    """Where the settings of a task come from: files that `sweep --choose` wrote."""
+    tasks = {job.settings["task"] for job in jobs}
+    return {
+        task: {
+            "file": f"mixit_titan/tasks/choices/{task}.json",
+            **{key: choice[key] for key in ("held_out", "seeds", "grid", "rule")},
+            "chosen": {name: own["chosen"] for name, own in choice["variants"].items()},
+        }
+        for task, choice in choices().items()
+        if task in tasks
+    }
 
 
-def _figures(entry: dict[str, Any]) -> str:
-    rows = []
-    for row in entry["rows"]:
-        cells = [row["name"]]
-        for text in row["text"]:
-            spread = f"± {text['std']}" if text["std"] else ""
-            paper = f"(paper {text['paper']})" if text["paper"] else ""
-            cells.append(" ".join(filter(None, (text["ours"], spread, paper))))
-        rows.append(cells)
-    return markdown_table([entry["row"], *entry["columns"]], rows)
-
-
-def summary(found: dict[str, Any]) -> str:
-    verdicts = [claim["holds"] for claim in found["claims"]]
-    hold, do_not, not_run = (verdicts.count(verdict) for verdict in VERDICTS)
-    where = found["environment"]
-    steps = f"; a rehearsal of {found['steps']} steps" if found["steps"] else ""
-    return (
-        f"Scale {found['scale']}{steps}; seeds: {found['seeds']}. Of {len(verdicts)} claims "
-        f"hold: {hold}; do not hold: {do_not}; not run: {not_run}. "
-        f"{where['device']}, {where['cores']} cores, torch {where['torch']}."
-    )
+def _command(plan: Plan, exhibit: str) -> str:
+    """What makes an exhibit again."""
+    words = ["mixit-titan", "reproduce", "--scale", plan.scale, "--only", exhibit]
+    options = ("first_seed", "seeds", "steps", "text", "reviews", "out")
+    for key in options:
+        value = getattr(plan, key)
+        if value not in (None, 0, plan.out / film_reviews.NAME):  # which comes by itself
+            words += [f"--{key.replace('_', '-')}", str(value)]
+    words += [] if plan.search else ["--no-search"]
+    return shlex.join(words)

@@ -1,5 +1,6 @@
 """How figures are written: accuracies, losses, counts, ratios."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,25 +8,36 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Unit:
     label: str
-    """For the axis of a picture."""
+    """For the axis of a figure."""
     show: Callable[[float], str]
     gap: Callable[[float], str]
-    """A difference of two figures."""
+    """A difference of two values."""
     factor: float = 1.0
     """From a value to what the axis counts."""
     logarithmic: bool = False
-    """The axis."""
+    """The axis; values are then compared by their ratios."""
+    least: float = -math.inf
+    most: float = math.inf
+    """What a value can be."""
 
 
 def _many(number: float, what: str) -> str:
-    return f"{number:g} {what}{'' if number == 1 else 's'}"
+    return f"{number:.4g} {what}{'' if number == 1 else 's'}"
 
 
-PERCENT = Unit("accuracy (%)", "{:.2%}".format, lambda x: _many(100 * x, "point"), 100.0)
+PERCENT = Unit(
+    "accuracy (%)",
+    "{:.2%}".format,
+    lambda x: _many(100 * x, "point"),
+    100.0,
+    least=0.0,
+    most=1.0,
+)
 NATS = Unit("log perplexity (nats per token)", "{:.3f}".format, lambda x: _many(x, "nat"))
+BITS_PER_BYTE = Unit("validation loss (bits per byte)", "{:.3f}".format, lambda x: _many(x, "bit"))
 BITS = Unit("bits per trained parameter", "{:.2f}".format, lambda x: _many(x, "bit"))
 COUNT = Unit("", "{:,.0f}".format, "{:,.0f}".format)
 RATE = Unit("samples/s", "{:,.1f}".format, "{:,.1f}".format)
 RATIO = Unit("throughput to standard", "{:.3f}x".format, "{:g}".format)
 COVARIANCE = Unit("covariance", "{:.5f}".format, "{:g}".format, logarithmic=True)
-SHARE = Unit("share of the attention", "{:.2f}".format, "{:g}".format)
+SHARE = Unit("share of the attention", "{:.2f}".format, "{:g}".format, least=0.0, most=1.0)

@@ -28,7 +28,7 @@ from mixit_titan.reproduction.language import at_start
 Command = Callable[..., None]
 
 
-def test_a_report_has_figures_pictures_and_verdicts(reproduced: Path) -> None:
+def test_a_report_has_values_figures_and_verdicts(reproduced: Path) -> None:
     found = json.loads((reproduced / "report.json").read_text())
     assert (found["scale"], found["seeds"]) == ("cpu", 2)
     entries = {entry["id"]: entry for entry in found["exhibits"]}
@@ -36,7 +36,7 @@ def test_a_report_has_figures_pictures_and_verdicts(reproduced: Path) -> None:
     depth = entries["table6"]
     assert depth["columns"] == ["1", "2", "8", "16"]  # ours and the paper's
     rows = {row["name"]: row for row in depth["rows"]}
-    assert rows["random"]["paper"] == [None, 1.0, 0.2353, 0.2288]
+    assert [cell["paper"] for cell in rows["random"]["cells"]] == [None, 1.0, 0.2353, 0.2288]
     accuracy = {}
     for folder in (reproduced / "tasks").iterdir():
         result = json.loads((folder / "result.json").read_text())
@@ -48,31 +48,43 @@ def test_a_report_has_figures_pictures_and_verdicts(reproduced: Path) -> None:
     for variant in ("mixit", "random"):
         for column, layers in enumerate((1, 2)):
             two = [accuracy[variant, layers, 2, seed] for seed in (0, 1)]
-            assert rows[variant]["ours"][column] == pytest.approx(sum(two) / 2)
-            assert rows[variant]["std"][column] == pytest.approx(abs(two[0] - two[1]) / 2**0.5)
+            cell = rows[variant]["cells"][column]
+            assert cell["values"] == {"0": two[0], "1": two[1]}
+            assert cell["mean"] == pytest.approx(sum(two) / 2)
+            low, high = cell["interval"]
+            assert 0 <= low <= min(two) and max(two) <= high <= 1
     assert depth["seconds"] > 0 and depth["jobs_left"] == 0 and depth["notes"] == []
     assert "layers 1/2" in depth["setting"] and "digits 2" in depth["setting"]
-    assert (reproduced / depth["picture"]).read_bytes()[1:4] == b"PNG"
-    verdicts = {claim["id"]: claim["holds"] for claim in found["claims"]}
-    assert verdicts["table6.random"] is False  # two steps teach nothing
-    assert verdicts["table5.yelp"] is None
+    assert (reproduced / depth["figure"]).read_bytes()[1:4] == b"PNG"
+    verdicts = {claim["id"]: claim["verdict"] for claim in found["claims"]}
+    assert verdicts["table6.mixit"] == "does not hold"  # two steps teach nothing
+    assert verdicts["table5.yelp"] == "not run"
     assert {id.partition(".")[0] for id in verdicts} == set(entries)
-    assert all(claim.keys() >= {"id", "holds", "paper", "ours"} for claim in found["claims"])
+    assert all(claim.keys() >= {"id", "share", "paper", "ours"} for claim in found["claims"])
 
 
 def test_figure_3_reads_the_analysis_of_a_run(reproduced: Path) -> None:
-    (file,) = reproduced.glob("attention/*/attention.json")
+    file = next(
+        path
+        for path in reproduced.glob("attention/*/attention.json")
+        if json.loads((reproduced / "tasks" / path.parent.name / "result.json").read_text())[
+            "settings"
+        ]["seed"]
+        == 0
+    )
     scores = json.loads(file.read_text())["heads"]
     found = json.loads((reproduced / "report.json").read_text())
     (entry,) = [entry for entry in found["exhibits"] if entry["id"] == "figure3"]
-    assert entry["columns"] == ["layer", "head", "attention", "uniform"]
-    for row, kind in zip(entry["rows"], ("previous", "induction"), strict=True):
-        best = max(scores, key=lambda head: head[kind])
-        layer, head, share, uniform = row["ours"]
-        assert (layer, head, share) == (best["layer"] + 1, best["head"] + 1, best[kind])
-        assert layer in (1, 2) and 0 < uniform < 1
-    assert (reproduced / entry["picture"]).read_bytes() == (file.with_suffix(".png")).read_bytes()
-    assert "induction head is in layer" in entry["alt"]
+    assert entry["columns"] == ["layer 1", "layer 2", "uniform", "accuracy"]
+    for row, kind in zip(entry["rows"], ("previous", "induction"), strict=False):
+        first, second, uniform, _ = (cell["values"] for cell in row["cells"])
+        for layer, values in enumerate((first, second)):
+            assert values["0"] == max(head[kind] for head in scores if head["layer"] == layer)
+        assert 0 < uniform["0"] < 1
+    (accuracy,) = [row["cells"][3] for row in entry["rows"] if row["name"] == "the model"]
+    assert accuracy["values"].keys() == {"0", "1"}
+    assert (reproduced / entry["figure"]).read_bytes() == (file.with_suffix(".png")).read_bytes()
+    assert "induction head has" in entry["alt"]
 
 
 def test_table_7_reads_untrained_models_of_the_analysis() -> None:
@@ -103,7 +115,9 @@ def test_another_only_reports_that_and_runs_nothing_again(
     assert "8 jobs, 8 of them done before" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in results} == results
     after = json.loads((out / "report.json").read_text())
-    assert after["exhibits"] == [e for e in before["exhibits"] if e["id"] == "table6"]
+    (one,), (same,) = ([e for e in r["exhibits"] if e["id"] == "table6"] for r in (after, before))
+    assert one.pop("command").replace(str(out), str(reproduced)) == same.pop("command")
+    assert one == same and len(after["exhibits"]) == 1
     assert after["claims"] == [c for c in before["claims"] if c["id"].startswith("table6.")]
 
 
@@ -123,6 +137,8 @@ def test_an_unknown_exhibit_gets_the_nearest_name(
     [
         "--seeds 0",
         "--jobs 0",
+        "--first-seed 10000",
+        "--first-seed 9999 --seeds 2",
         "--steps 0",
         "--reviews no.csv",
         "--text no",
@@ -156,14 +172,16 @@ def test_a_failed_job_is_named_and_the_others_run(
             for name, task in (("Yelp", "yelp"), ("Dyck-1", "dyck"))
         },
     )
-    words = ("--only", "table5", "--reviews", str(reviews), "--out", str(tmp_path / "out"))
+    words = ["--only", "table5", "--reviews", str(reviews), "--out", str(tmp_path / "out")]
+    words += ["--seeds", "1"]
     with pytest.raises(SystemExit) as exit:
         command(*words, table5=broken)
     assert exit.value.code == 1
     assert "1 of 2 jobs failed" in capsys.readouterr().err
     found = json.loads((tmp_path / "out" / "report.json").read_text())
     (entry,) = [entry for entry in found["exhibits"] if entry["id"] == "table5"]
-    ours = {row["name"]: row["ours"][entry["columns"].index("4")] for row in entry["rows"]}
+    at = entry["columns"].index("4")
+    ours = {row["name"]: row["cells"][at]["mean"] for row in entry["rows"]}
     assert ours["Yelp"] is None and ours["Dyck-1"] is not None
     (note,) = entry["notes"]
     assert note.startswith("failed: yelp mixit") and note.endswith("log.txt")
@@ -175,7 +193,7 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(
 ) -> None:
     """And while it runs, another is refused."""
     out = tmp_path / "out"
-    words = ["--only", "table6", "--steps", "1000000", "--out", str(out)]
+    words = ["--only", "table6", "--steps", "1000000", "--seeds", "1", "--out", str(out)]
     process = subprocess.Popen(
         [sys.executable, "-m", "mixit_titan", "reproduce", *words],
         stdout=subprocess.PIPE,
@@ -200,8 +218,8 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(
     assert process.returncode == 130 and "Interrupted. Run the same command" in said
     found = json.loads((out / "report.json").read_text())
     (entry,) = [entry for entry in found["exhibits"] if entry["id"] == "table6"]
-    assert entry["notes"] == ["not run yet: 6 of 6 jobs"] and entry["picture"] is None
-    assert all(claim["holds"] is None for claim in entry["claims"])
+    assert entry["notes"][0] == "not run yet: 6 of 6 jobs" and entry["figure"] is None
+    assert all(claim["verdict"] == "not run" for claim in entry["claims"])
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen | None = None) -> None:
@@ -240,8 +258,9 @@ def test_the_list_has_every_training_of_the_paper_s_scale(
     assert {words[-1] for words in listed} == {
         str(job.folder) for job in jobs_of(EXHIBITS["table1"].cells(Plan("paper", out)))
     }
-    assert len(lines("--only", "table1", "--no-search")) == 4 * 2
+    assert len(lines("--only", "table1", "--no-search")) == 4 * 2 * 3
     kinds = [words[0] for words in lines("--only", "table2,table7,throughput,figure3")]
-    # Two corpora for three variants; what Figure 3 looks into. The rest is not for an array.
-    assert sorted(kinds) == ["task"] + 6 * ["train"]
+    # Three seeds of two corpora for three variants; what Figure 3 looks into. The rest is not for
+    # an array.
+    assert sorted(kinds) == 3 * ["task"] + 18 * ["train"]
     assert not out.exists()

@@ -1,4 +1,4 @@
-"""What is to be seen in the pictures."""
+"""What is to be seen in the figures."""
 
 from pathlib import Path
 
@@ -7,15 +7,20 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from mixit_titan.plotting import COLORS
-from mixit_titan.reproduction.exhibit import Measured, Shown
+from mixit_titan.reproduction.exhibit import Shown
 from mixit_titan.reproduction.exhibits import EXHIBITS
 from mixit_titan.reproduction.figures import draw_lines
 from mixit_titan.reproduction.induction import VARIANTS
+from mixit_titan.reproduction.measured import Measured
 
 
 def test_lines_at_the_same_places_are_all_seen(tmp_path: Path) -> None:
-    half = {pairs: Measured(0.5, 0.0) for pairs in ("2", "6", "10")}
-    draw_lines(Shown(EXHIBITS["figure2"], {}, dict.fromkeys(VARIANTS, half)), tmp_path / "a.png")
+    half = {pairs: Measured({"0": 0.5, "1": 0.5}) for pairs in ("2", "6", "10")}
+    draw_lines(
+        Shown(EXHIBITS["figure2"], {}, dict.fromkeys(VARIANTS, half)),
+        tmp_path / "a.png",
+        linear=True,
+    )
     pixels = imread(tmp_path / "a.png")[:, :, :3]
     middle = pixels[len(pixels) // 4 :]  # below the legend
     for variant in VARIANTS:

@@ -1,4 +1,4 @@
-"""The page: whole in one file, readable without pictures, and for any width."""
+"""The page: whole in one file, readable without figures, and for any width."""
 
 import json
 import re
@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from mixit_titan.reproduction.markdown import budget_text
 from mixit_titan.reproduction.page import html_page
 
 VOID = {"meta", "link", "img", "br"}
 
 
 class Page(HTMLParser):
-    """Checks that tags are closed in order; notes pictures, addresses and text."""
+    """Checks that tags are closed in order; notes figures, addresses and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -57,8 +58,8 @@ def page(reproduced: Path) -> Page:
     return Page((reproduced / "report.html").read_text())
 
 
-def test_pictures_are_inside_and_described(page: Page) -> None:
-    assert len(page.pictures) == page.captions == 3
+def test_figures_are_inside_and_described(page: Page) -> None:
+    assert len(page.pictures) == page.captions == 4  # three exhibits, and all claims
     for picture in page.pictures:
         assert picture["src"].startswith("data:image/png;base64,")
         assert len(picture["alt"]) > 40
@@ -78,13 +79,18 @@ def test_links_lead_somewhere(page: Page) -> None:
 
 def test_all_of_the_report_is_on_the_page(page: Page, reproduced: Path) -> None:
     found = json.loads((reproduced / "report.json").read_text())
+    for key in ("differences", "inconsistencies"):
+        assert found[key] and all(text in page.text for text in found[key].values())
     for claim in found["claims"]:
         assert claim["says"] in page.text and claim["ours"] in page.text
     for entry in found["exhibits"]:
-        assert entry["title"] in page.text and entry["setting"] in page.text
+        for key in ("title", "setting", "command"):
+            assert entry[key] in page.text
+        for said in entry["budgets"].values():
+            assert all(budget_text(each) in page.text for each in said.values())
         for row in entry["rows"]:
-            for cell in row["text"]:
-                assert cell["ours"] in page.text and cell["paper"] in page.text
+            for cell in row["cells"]:
+                assert all(text in page.text for text in cell["text"].values())
 
 
 def test_text_is_never_markup(reproduced: Path) -> None:
@@ -93,11 +99,14 @@ def test_text_is_never_markup(reproduced: Path) -> None:
     evil = "<script>alert('&')</script>"
     for entry in found["exhibits"]:
         entry |= {"title": evil, "setting": evil, "notes": [evil], "columns": [evil]}
-        entry |= {"alt": f'"{evil}', "caption": evil, "row": evil}
+        entry |= {"alt": f'"{evil}', "caption": evil, "row": evil, "command": evil}
+        entry |= {"budgets": {evil: {}}, "unequal_budgets": [evil]}
         for claim in entry["claims"]:
-            claim |= {"says": evil, "paper": evil, "ours": evil}
+            claim |= {"says": evil, "paper": evil, "ours": evil, "needs": [evil], "unmet": [evil]}
         for row in entry["rows"]:
-            row |= {"name": evil, "text": [{"ours": evil, "std": evil, "paper": evil}]}
+            text = {"ours": evil, "interval": evil, "paper": evil}
+            row |= {"name": evil, "cells": [{"text": text}]}
+    found["differences"] = found["inconsistencies"] = {evil: evil}
     page = Page(html_page(found, evil, reproduced))
     assert "script" not in page.tags and evil in page.text
 

@@ -78,12 +78,12 @@ def test_the_columns_are_in_the_paper_s_order() -> None:
 
 
 def test_all_claims_hold_for_the_paper_s_own_figures() -> None:
-    """Else a claim says something else than the paper."""
+    """Else a claim says something else than the paper, or needs more than it reaches."""
     judged = {}
     for exhibit in EXHIBITS.values():
         for claim in exhibit.claims:
             if exhibit.paper:
-                judged[claim.id] = claim.judge(exhibit.paper, exhibit.paper)["holds"]
+                judged[claim.id] = claim.is_right(exhibit.paper)
     assert len(judged) > 20 and all(judged.values()), judged
 
 

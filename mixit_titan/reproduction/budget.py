@@ -1,0 +1,100 @@
+"""What each figure of ours was allowed to cost, and what it took: steps, examples and FLOPs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mixit_titan.config.toml import read_run
+from mixit_titan.jobs.job import Job
+from mixit_titan.model.accounting import count
+from mixit_titan.model.shapes import Shape, find_flavor
+from mixit_titan.model.variants import find_variant
+from mixit_titan.reproduction.exhibit import Cell, Cells
+from mixit_titan.tasks.settings import Run
+from mixit_titan.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Of one training. FLOPs are those of `model/accounting.py`: look-ups, norms and activations
+    count nothing."""
+
+    steps: int
+    examples: int
+    flops: float
+
+
+def budget_of(job: Job) -> Budget | None:
+    """Of a job that trains, or of the training that an analysis looks into; None of others."""
+    match job.arguments:
+        case Run() as run, _:
+            return _of_task(run)
+        case str() as config, list() as overrides, _:
+            return _of_language_model(config, overrides)
+    return budget_of(job.after[0]) if job.after else None
+
+
+def _of_task(run: Run) -> Budget:
+    settings, task = run.settings, run.task
+    shape = Shape(
+        width=settings.width,
+        layers=settings.layers,
+        heads=settings.heads,
+        hidden=4 * settings.width,
+        vocab=task.token_count,
+        seq_len=task.positions,
+        bias=settings.bias,
+    )
+    per_token = count(shape, settings.layer_stack()).flops_per_token
+    # A classifier's head has few columns, once per sequence. To ask how many could read a file.
+    if type(task).classes is not Task.classes:
+        per_token -= 6 * shape.vocab * shape.width
+    examples = settings.steps * settings.batch
+    return Budget(settings.steps, examples, float(per_token) * task.positions * examples)
+
+
+def _of_language_model(config: str, overrides: list[str]) -> Budget:
+    table = read_run(config, overrides)
+    model, training = table["model"], table["training"]
+    shape = find_flavor(str(model["flavor"]))
+    if "vocab" in model:
+        shape = replace(shape, vocab=int(model["vocab"]))
+    steps = int(training["steps"])
+    examples = steps * int(training["global_batch_size"])
+    per_token = count(shape, find_variant(str(model["variant"]))).flops_per_token
+    return Budget(steps, examples, float(per_token) * shape.seq_len * examples)
+
+
+def budgets(cells: Cells) -> dict[str, dict[str, dict[str, Any]]]:
+    """Row -> column -> what report.json says; figures that need no training are left out."""
+    found = {
+        row: {column: said for column, cell in columns.items() if (said := _of_cell(cell))}
+        for row, columns in cells.items()
+    }
+    return {row: columns for row, columns in found.items() if columns}
+
+
+def _of_cell(cell: Cell) -> dict[str, Any] | None:
+    """The budget is the same for all seeds of a figure; a solved run may have stopped before."""
+    budget = budget_of(cell.jobs[0]) if cell.jobs else None
+    if budget is None or cell.searches:
+        return None
+    took = [result["steps"] for job in cell.jobs if (result := job.result) and "steps" in result]
+    return {
+        "steps": budget.steps,
+        "examples": budget.examples,
+        "flops": budget.flops,
+        "steps_taken": took,
+        "stopped_early": sum(steps < budget.steps for steps in took),
+    }
+
+
+def unequal(found: Mapping[str, Mapping[str, Mapping[str, Any]]], *, along: bool) -> list[str]:
+    """Columns whose rows had different budgets of steps or examples; with `along`, rows whose
+    columns had."""
+    groups: dict[str, set[tuple[int, int]]] = {}
+    for row, columns in found.items():
+        for column, said in columns.items():
+            key = row if along else column
+            groups.setdefault(key, set()).add((said["steps"], said["examples"]))
+    return [name for name, different in groups.items() if len(different) > 1]

@@ -1,0 +1,96 @@
+"""report.md: what report.json holds, as text."""
+
+from typing import Any
+
+from mixit_titan.reproduction.verdicts import VERDICTS
+from mixit_titan.tables import markdown_table
+
+
+def markdown_report(found: dict[str, Any]) -> str:
+    lines = ["# The paper's tables and figures, and ours", "", summary(found), ""]
+    claims = [
+        (
+            f"`{c['id']}` {c['says']}",
+            "; ".join(c["needs"]),
+            f"**{c['verdict']}**",
+            "" if c["share"] is None else f"{c['share']:.1%}",
+            c["paper"],
+            c["ours"],
+        )
+        for c in found["claims"]
+    ]
+    header = ("claim", "needs", "verdict", "resamples right", "paper", "ours")
+    lines.append(markdown_table(header, claims))
+    lines += _image(found["summary"])
+    for entry in found["exhibits"]:
+        lines += _section(entry)
+    for title, said in (
+        ("What is different, and why", found["differences"]),
+        ("Where the paper does not agree with itself", found["inconsistencies"]),
+    ):
+        lines += [f"## {title}", "", *(f"- **{key}**: {text}" for key, text in said.items()), ""]
+    return "\n".join(lines)
+
+
+def summary(found: dict[str, Any]) -> str:
+    verdicts = [claim["verdict"] for claim in found["claims"]]
+    counts = "; ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in VERDICTS)
+    where = found["environment"]
+    steps = f", a rehearsal of {found['steps']} steps" if found["steps"] else ""
+    return (
+        f"Scale {found['scale']}{steps}, seeds from {found['first_seed']:,} on. "
+        f"{len(verdicts)} claims: {counts}. {where['device']}, {where['cores']} cores, "
+        f"torch {where['torch']}, Python {where['python']}, mixit_titan {where['mixit_titan']} "
+        f"at commit {where['commit'] or 'unknown'}; {found['seconds']:,.0f} s of one process."
+    )
+
+
+def _section(entry: dict[str, Any]) -> list[str]:
+    lines = [f"## {entry['title']}", "", _values(entry), *_image(entry)]
+    if entry["budgets"]:
+        lines += ["Budget of one training:", "", _budgets(entry)]
+    lines.append(f"{entry['setting']}. {entry['seconds']:,.0f} s of one process.")
+    return [*lines, *(f"- {note}" for note in entry["notes"]), "", f"    {entry['command']}", ""]
+
+
+def _image(said: dict[str, Any]) -> list[str]:
+    if not said["figure"]:
+        return []
+    return [f"![{said['alt']}]({said['figure']})", "", said["caption"], ""]
+
+
+def _values(entry: dict[str, Any]) -> str:
+    rows = []
+    for row in entry["rows"]:
+        cells = [row["name"]]
+        for text in (cell["text"] for cell in row["cells"]):
+            interval = f"({text['interval']})" if text["interval"] else ""
+            paper = f"(paper {text['paper']})" if text["paper"] else ""
+            cells.append(" ".join(filter(None, (text["ours"], interval, paper))))
+        rows.append(cells)
+    return markdown_table([entry["row"], *entry["columns"]], rows)
+
+
+def _budgets(entry: dict[str, Any]) -> str:
+    columns = budget_columns(entry)
+    rows = [
+        [row, *(budget_text(said[c]) if c in said else "" for c in columns)]
+        for row, said in entry["budgets"].items()
+    ]
+    return markdown_table([entry["row"], *columns], rows)
+
+
+def budget_columns(entry: dict[str, Any]) -> list[str]:
+    return [c for c in entry["columns"] if any(c in said for said in entry["budgets"].values())]
+
+
+def budget_text(said: dict[str, Any]) -> str:
+    stopped = said["stopped_early"]
+    early = ""
+    if stopped:
+        first, last = min(said["steps_taken"]), max(said["steps_taken"])
+        at = f"{first:,}" if first == last else f"{first:,} to {last:,}"
+        early = f"; solved: {stopped} of {len(said['steps_taken'])} stopped early, at step {at}"
+    return (
+        f"{said['steps']:,} steps, {said['examples']:,} examples, {said['flops']:.2g} FLOPs{early}"
+    )
