@@ -67,6 +67,17 @@ def test_a_run_of_an_earlier_version_is_judged_by_its_state_file(tmp_path: Path)
     assert run_status(tmp_path, True).state == "dead"
 
 
+def test_a_run_is_where_its_state_says_also_if_an_earlier_start_came_further(
+    tmp_path: Path,
+) -> None:
+    """Its newest checkpoint was damaged: it resumed at the one before and was stopped there."""
+    (tmp_path / "metrics.jsonl").write_text('{"step": 395, "loss": 2.8}\n')
+    (tmp_path / "state").write_text("stopped 390 saved at step 390\n")
+    assert run_status(tmp_path, True).step == "390"
+    (tmp_path / "state").write_text("starting 0\n")  # by a job script, before the run itself
+    assert run_status(tmp_path, True).step == "395"
+
+
 def test_a_run_that_hung_says_how(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("hung 7 the run stands still: rank 1 is ...\n")
     found = run_status(tmp_path, True)

@@ -20,7 +20,7 @@ _SECONDS_TO_GO = 20.0  # for ranks whose launcher was killed
 
 
 class LocalRun(Run):
-    STEPS = 60
+    STEPS = 120
 
     def __init__(self, setup: Setup, home: Path) -> None:
         super().__init__(setup, home)

@@ -3,6 +3,7 @@
 import re
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class Setup:
     """Seconds of a save that lasts longer than a step may."""
 
 
-class Run:
+class Run(ABC):
     """One run in a folder of its own. Where it runs is LocalRun's or SlurmRun's to say."""
 
     STEPS: int
@@ -59,38 +60,41 @@ class Run:
 
     # Where it runs.
 
+    @abstractmethod
     def start(self, overrides: Sequence[str] = (), *, fewer: bool = False) -> None:
         """Begin, or resume after the end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_over(self) -> bool:
         """Whether it has ended for good, or until it is started again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait_for_end(self) -> None:
         """Until its ranks are gone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ask_to_stop(self) -> None:
         """As whoever wants the machine back does."""
-        raise NotImplementedError
 
+    @abstractmethod
     def signal_rank(self, rank: int, number: signal.Signals) -> None:
-        raise NotImplementedError
+        """Send a signal to one rank."""
 
+    @abstractmethod
     def kill_launcher(self) -> None:
-        raise NotImplementedError
+        """Kill -9 what started the ranks."""
 
+    @abstractmethod
     def hold_save(self, seconds: float) -> None:
-        raise NotImplementedError
+        """Make the next save last at least this long."""
 
+    @abstractmethod
     def said(self) -> str:
         """What it printed last."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """End it, however far it is."""
-        raise NotImplementedError
 
     # What it has come to.
 

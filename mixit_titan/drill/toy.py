@@ -55,16 +55,19 @@ def _model(table: Table, plan: Plan) -> Table:
     parallelism, shape = plan.sections.parallelism, plan.model.shape
     tensor, stages = parallelism.tensor_parallel_degree, parallelism.pipeline_parallel_degree
     heads = 4 * tensor
+    layers = 4 * stages if stages > 1 else 2
+    if len(plan.model.stack.pairs) > 1:  # each has its own kind, and a stack fills no other number
+        layers = shape.layers
     sizes = dataclasses.asdict(shape) | {
         "width": HEAD * heads,
-        "layers": 4 * stages if stages > 1 else 2,
+        "layers": layers,
         "heads": heads,
         "kv_heads": None if shape.kv_heads is None else heads // 2,
         "hidden": 2 * HEAD * heads,
         "vocab": VOCAB,
         "seq_len": LENGTH * tensor * parallelism.context_parallel_degree,
     }
-    named = _only(table, "variant", "mixer", "freeze", "attention", "mixing")
+    named = _only(table, "stack", "variant", "mixer", "freeze", "attention", "mixing")
     return named | {key: value for key, value in sizes.items() if value is not None}
 
 

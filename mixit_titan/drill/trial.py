@@ -83,6 +83,8 @@ def _disturbed(name: str, fault: Fault, run: Run, unbroken: Path, *, exact: bool
     begun = time.monotonic()
     fault.happen(run)
     done = run.step
+    if not fault.survives and done >= run.setup.steps:
+        raise TooQuick("it had done its last step before the fault reached it")
     run.mark()
     if not fault.survives:
         run.start(fault.overrides, fewer=fault.fewer)

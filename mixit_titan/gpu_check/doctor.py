@@ -28,4 +28,5 @@ def _ask(session: Session) -> Verdict:
     if said:
         return failed(said, **found)
     warnings = len(count["warning"])
-    return passed(f"nothing wrong, {warnings} warning{'' if warnings == 1 else 's'}", **found)
+    said = f"nothing wrong, {warnings or 'no'} warning{'' if warnings == 1 else 's'}"
+    return passed(said, **found)

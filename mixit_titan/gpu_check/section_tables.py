@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mixit_titan.gpu_check.check import Check
+from mixit_titan.gpu_check.parity import TOLERANCE
 from mixit_titan.gpu_check.scale import Row, Scale
 from mixit_titan.gpu_check.times import MIXERS, arithmetic, modelled
 from mixit_titan.model.hardware import find_gpu
@@ -39,21 +40,31 @@ def _state(check: Check) -> str:
     return "**FAIL**" if check.state == "fail" else check.state
 
 
+def _not_passed(checks: Checks) -> str:
+    """Why, below a table that has room for figures only."""
+    others = [check for check in checks if check.state != "pass"]
+    return f"\n{_lines(others)}" if others else ""
+
+
 def _doctor(scale: Scale, machine: Machine, checks: Checks) -> str:
-    """What doctor minds; the rest is in the JSON."""
-    minded = [
+    """All that doctor says, which is the environment; what it minds comes first."""
+    lines = [
         (line["state"], line["name"], line["fact"], line["advice"])
         for check in checks
         for line in check.figures.get("checks", [])
-        if line["state"] != "ok"
     ]
-    if not minded:
+    lines.sort(key=lambda line: ("wrong", "warning", "ok").index(line[0]))
+    if not lines:
         return _lines(checks)
-    return f"{_lines(checks)}\n" + markdown_table(("", "check", "found", "do"), minded)
+    return f"{_lines(checks)}\n" + markdown_table(("", "check", "found", "do"), lines)
 
 
 def _parity(scale: Scale, machine: Machine, checks: Checks) -> str:
-    """Of both forms, whole rows and documents, forward and backward: the largest error."""
+    """The largest error of all forms, of whole rows and documents, of forward and backward."""
+    untold = [check for check in checks if check.state == "skipped" or not check.figures]
+    checks = [check for check in checks if check.figures]
+    if not checks:
+        return _lines(untold)
     shapes = dict.fromkeys(check.figures["shape"] for check in checks)
     lengths = sorted({check.figures["length"] for check in checks})
 
@@ -66,13 +77,15 @@ def _parity(scale: Scale, machine: Machine, checks: Checks) -> str:
                 return f"{'**FAIL**' if state == 'fail' else state} ({', '.join(forms)})"
         return f"{max((check.figures['error'] for check in these), default=0):.4f}"
 
+    forms = ", ".join(dict.fromkeys(check.figures["form"] for check in checks))
     said = (
-        "Error of the norm against the formula in float32: the worse of both forms, of whole rows "
-        "and documents, of forward and backward."
+        "Relative error of the norm against the formula in float32: the worst of all forms "
+        f"({forms}), of whole rows and documents, of forward and backward. A figure is a pass: it "
+        f"is below {TOLERANCE['norm']}, and the largest error below {TOLERANCE['largest']}."
     )
     rows = [(shape, *(cell(shape, length) for length in lengths)) for shape in shapes]
     header = ("flavor (heads x width)", *(f"length {length:,}" for length in lengths))
-    return f"{said}\n\n{markdown_table(header, rows, left=1)}"
+    return f"{said}\n\n{markdown_table(header, rows, left=1)}{_not_passed(untold)}"
 
 
 def _times(scale: Scale, machine: Machine, checks: Checks) -> str:
@@ -103,7 +116,7 @@ def _times(scale: Scale, machine: Machine, checks: Checks) -> str:
         f"{of}. In parentheses: modelled for an {gpu.name}."
     )
     header = ("shape", "arithmetic: mixing", "arithmetic: attention", *MIXERS)
-    return f"{said}\n\n{markdown_table(header, rows, left=1)}"
+    return f"{said}\n\n{markdown_table(header, rows, left=1)}{_not_passed(checks)}"
 
 
 def _training(scale: Scale, machine: Machine, checks: Checks) -> str:
@@ -133,19 +146,16 @@ def _throughput(scale: Scale, machine: Machine, checks: Checks) -> str:
             check.name,
             row["variant"],
             f"{row['tokens_per_s']:,.0f}",
-            f"{row['modelled_tokens_per_s']:,.0f}",
-            f"{row['peak_memory_bytes'] / 2**30:.2f}",
-            f"{row['estimated_memory_bytes'] / 2**30:.2f}",
+            "-" if row["modelled_tokens_per_s"] is None else f"{row['modelled_tokens_per_s']:,.0f}",
+            f"{row['peak_memory_bytes'] / 2**30:.3g}",
+            f"{row['estimated_memory_bytes'] / 2**30:.3g}",
         )
         for check in checks
         for row in check.figures.get("rows", [])
     ]
     gpu = f"modelled for an {scale.gpu}"
     header = ("on", "variant", "tokens/s", gpu, "peak GiB of a rank", gpu)
-    failures = [check for check in checks if check.state != "pass"]
-    return (_lines(failures) if failures else "") + (
-        "\n" + markdown_table(header, rows, left=2) if rows else ""
-    )
+    return (markdown_table(header, rows, left=2) if rows else "") + _not_passed(checks)
 
 
 def speeds(checks: Checks) -> str:

@@ -45,12 +45,12 @@ def _measure(session: Session, ranks: int) -> Verdict:
     return passed(f"tokens/s: {said}", **figures)
 
 
-def _modelled(session: Session, variant: str, ranks: int) -> dict[str, float]:
-    """What `params` says of the same run."""
+def _modelled(session: Session, variant: str, ranks: int) -> dict[str, float | None]:
+    """What `params` says of the same run; of a toy's speed it says nothing."""
     # The benchmark trains, and does nothing else.
     settings = {**session.scale.bench, "model.variant": variant, "validator.enable": "false"}
     said = estimated(session.scale, settings, ranks)
     return {
-        "modelled_tokens_per_s": said.tokens_per_s,
+        "modelled_tokens_per_s": None if said.is_toy else said.tokens_per_s,
         "estimated_memory_bytes": said.memory.total,
     }

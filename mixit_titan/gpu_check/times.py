@@ -70,7 +70,7 @@ def modelled(row: Row, mixer: str, gpu: Gpu) -> float:
     """Milliseconds of a layer's mixer, forward and backward, with one document per row."""
     variant = VARIANTS["mixit" if mixer in ("stored", "generated") else "standard"]
     step, alone = Step(rows=row.batch, length=row.length), Received(weights=0, gradients=0)
-    source = source_of(mixer, signs=False) if variant.mixer == "mixing" else None
+    source = source_of(mixer, signs=False) if variant.mixes else None
     settings = {"source": source, "attention": "flex" if mixer == "flex" else "flash"}
     return 1e3 * step_seconds(_layer(row), variant, step, alone, gpu, **settings).mixers
 

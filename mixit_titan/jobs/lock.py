@@ -211,10 +211,11 @@ def _stands_still(owner: Owner, path: Path) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When a process of this machine was started; None: there is none."""
+    """When a process of this machine was started; None: there is none, or nobody has yet noticed
+    that it has ended."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[19]
+        state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else others[18]
     except (OSError, IndexError):
         pass
     try:

@@ -58,14 +58,14 @@ def check_identity(
     start from: it may have been trained from another seed, and other parts of it."""
     saved = read_identity(checkpoint_id)
     if saved is None:
-        if ours["mixer"] == "mixing":
+        if "mixing" in ours["mixer"]:
             raise ConfigError(
                 f"the checkpoint {checkpoint_id} does not say which mixing matrices it was "
                 "trained with: it was not written by mixit_titan"
             )
         logger.warning(f"{checkpoint_id} was not written by mixit_titan: loading it unchecked")
         return
-    ignore = {"frozen", "debug.seed"} if initial else set()
+    ignore = {"frozen", "stack", "debug.seed"} if initial else set()
     # The first checkpoints did not say what their rows are; their loader does when it is loaded.
     ignore |= set(COUNTED_BY) - saved.keys() if rows else set(COUNTED_BY)
     ignore |= set() if optimizer else set(ADAM)

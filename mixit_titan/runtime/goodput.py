@@ -29,16 +29,21 @@ class Goodput:
         return self.start + self.compile + self.train + self.validate + self.save + self.lost
 
     @property
+    def restarts(self) -> int:
+        """After an orderly stop too, which loses nothing."""
+        return self.starts - 1
+
+    @property
     def share(self) -> float:
         """Of the time that was training."""
         return self.train / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
         parts = [f"{name} {_duration(getattr(self, name))}" for name in PARTS]
-        restarts = self.starts - 1
-        again = f"{restarts} restart{'s' * (restarts != 1)}"
-        parts.append(f"lost to {again} {_duration(self.lost)}")
-        return f"{self.share:.1%} of {_duration(self.seconds)} was training ({', '.join(parts)})"
+        parts.append(f"lost {_duration(self.lost)}")
+        restarts = f"{self.restarts} restart{'s' * (self.restarts != 1)}"
+        shares = f"{', '.join(parts)}; {restarts}"
+        return f"{self.share:.1%} of {_duration(self.seconds)} was training ({shares})"
 
 
 def goodput(folder: Path) -> Goodput | None:

@@ -1,5 +1,6 @@
 """Starts the ranks of a run: one here, N by torchrun, or those that torchrun or srun started."""
 
+import logging
 import os
 import re
 import shutil
@@ -22,6 +23,10 @@ from mixit_titan.parent import end_with_launcher
 from mixit_titan.runtime.stop import note_interrupt, was_interrupted
 
 _GLOO_SECONDS = 0.2
+_OF_TORCHRUN = "torch.distributed.elastic.multiprocessing.api"
+_ENDED, _ENDING = "failed (exitcode: ", "Sending process "
+_SPOKE = (1, 2, 128 + signal.SIGINT)
+"""Exit codes of a rank that has said itself why it ended."""
 
 
 def ranks_from_environment() -> int | None:
@@ -104,7 +109,7 @@ def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> in
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // nproc)))
     try:
-        with _signals_passed_on():
+        with _signals_passed_on(), _ranks_speak_for_themselves():
             torchrun.run(torchrun.parse_args(options))
     except ChildFailedError as error:
         _, failure = error.get_first_failure()
@@ -139,6 +144,24 @@ def _signals_passed_on() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _ranks_speak_for_themselves() -> Iterator[None]:
+    """Leave out torchrun's own lines below the sentence of a rank. Those of a rank that a signal
+    killed stay: nobody else says it."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        if record.msg.startswith(_ENDED):
+            return record.args[0] not in _SPOKE
+        return not record.msg.startswith(_ENDING)
+
+    logger = logging.getLogger(_OF_TORCHRUN)
+    logger.addFilter(is_news)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_news)
 
 
 def _groups_of_children(process: int) -> list[int]:

@@ -13,7 +13,6 @@ from torchtitan.components.optimizer import OptimizersContainer, ParamGroupConfi
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.model.variants import PARTS
 
 MUON = "Muon"
 ADAM = {"optimizer": "Adam"}
@@ -65,15 +64,17 @@ def kind(names: Iterable[str]) -> dict[str, str]:
 
 def check_muon(model: MixitLlama.Config, pipeline_stages: int) -> None:
     """Refuse a model that leaves Muon, or AdamW beside it, nothing to train: a ConfigError."""
-    trained = set(PARTS) - set(model.variant.frozen)
-    matrices = {"v", "o", "mlp"} | ({"qk"} if model.variant.mixer == "attention" else set())
-    if not trained & matrices:
+    stack = model.stack
+    every = all if pipeline_stages > 1 else any  # a stage may have any of the layers
+    trained = [set(pair.parts) - set(pair.frozen) for pair in stack.pairs]
+    if not every(parts - {"norm", "matrix"} for parts in trained):
         raise ConfigError(
-            f"optimizer.name = 'Muon' has nothing to train, because {model.variant.name} freezes "
-            "all matrices of its layers: use 'AdamW'"
+            f"optimizer.name = 'Muon' has nothing to train, because {stack.name} freezes all "
+            f"matrices of {'its' if len(trained) == 1 else 'some'} layers: use 'AdamW'"
         )
     others = {"norm"} if pipeline_stages > 1 else {"norm", "embedding", "head"}
-    if not trained & others and not model.shape.bias:
+    outer = any(not stack.freezes(part) for part in others - {"norm"})
+    if not outer and not every("norm" in parts for parts in trained) and not model.shape.bias:
         raise ConfigError(
             "optimizer.name = 'Muon' needs something beside matrices that is trained, for AdamW: "
             f"leave {' or '.join(sorted(others))} out of model.freeze, or use 'AdamW'"

@@ -15,7 +15,7 @@ from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
-from mixit_titan.data.loader import Batch
+from mixit_titan.data.loader import Batch, RowLoader
 from mixit_titan.data.tokenizers import keep_tokenizer
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, RunFailed, disk_is_full
@@ -55,6 +55,9 @@ class MixitTrainer(Trainer):
         except BaseException:
             self._release()
             raise
+        if isinstance(self.dataloader, RowLoader):
+            tokens, vocab = self.dataloader.vocab, config.model_spec.model.vocab_size
+            logger.info(f"model.vocab = {vocab}, for data of {tokens:,} different tokens")
         self.agreement = Agreement()
         self.bad_steps = BadSteps(
             config.training, self.agreement, self.device, self._counting_ranks

@@ -40,7 +40,7 @@ class SubmitArguments:
     mail: str | None = None
     """Where Slurm writes when the run ends, fails or is requeued."""
     array_variants: str | None = None
-    """Variants, separated by commas: a job array with one run each."""
+    """Variants or stacks, separated by commas: a job array with one run each."""
     after: str | None = None
     """Start when this job has ended well."""
     max_restarts: Annotated[int, NOT_NEGATIVE] = 20

@@ -88,13 +88,15 @@ def _run_status(folder: Path, slurm_answers: bool) -> Status:
     saved = [newest_complete(checkpoints), *hugging_face_steps(checkpoints)]
     newest = max((step for step in saved if step is not None), default=None)
     spent = goodput(folder)
+    requeued = len((text_if_good(folder / "restarts") or "").splitlines())
     return Status(
         folder=str(folder),
         state=state,
-        step=str(max(where.step if where else 0, last.get("step", 0))),
+        # A job script that has just started it says step 0.
+        step=str(where.step if where and where.step else last.get("step", 0)),
         loss=_figure(last.get("loss"), ".4f"),
         tokens_per_s=_figure(last.get("tokens_per_s"), ",.0f"),  # a task's metrics have none
-        restarts=str(len((text_if_good(folder / "restarts") or "").splitlines())),
+        restarts=str(max(requeued, spent.restarts if spent else 0)),
         checkpoint="-" if newest is None else f"step-{newest}",
         goodput=_figure(spent.share if spent else None, ".0%"),
         said=said,

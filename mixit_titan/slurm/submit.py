@@ -15,6 +15,7 @@ from mixit_titan.config.toml import read_run
 from mixit_titan.errors import ConfigError, Problems
 from mixit_titan.files import write_json, write_text
 from mixit_titan.model.hardware import find_gpu
+from mixit_titan.model.stack import as_folder
 from mixit_titan.reading import read_text
 from mixit_titan.slurm.arguments import SIGNAL_MARGIN, SubmitArguments, check_numbers
 from mixit_titan.slurm.cluster import (
@@ -85,8 +86,10 @@ def _plan_all(
     base = _base_folder(args, overrides)
     with problems.noted():
         _check_new(base)
-    each = {name: [*overrides, "--model.variant", name] for name in variants}
-    planned = [_plan(args, each[n], base / n, directives, problems) for n in variants]
+    # A name that is no variant is a mistake; whatever else is written is a stack.
+    keys = {n: "--model.variant" if n.isidentifier() else "--model.stack" for n in variants}
+    each = {n: [*overrides, keys[n], n] for n in variants}
+    planned = [_plan(args, each[n], base / as_folder(n), directives, problems) for n in variants]
     runs = [run for run in planned if run is not None]
     output = directives | {"job-name": base.name, "output": _output(base, "array_%A_%a.out")}
     about = f"The runs {', '.join(variants)}: `sbatch` this file to go on with all of them."

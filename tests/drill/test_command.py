@@ -33,7 +33,7 @@ def test_two_faults_on_one_rank(
     found = json.loads((tmp_path / "drill.json").read_text())
     killed, skipped = found["faults"]
     assert (killed["outcome"], killed["losses"], killed["weights"]) == ("passed", 0, 0)
-    assert killed["seconds"] > 0 and 3 <= killed["steps_lost"] < 50
+    assert killed["seconds"] > 0 and 0 <= killed["steps_lost"] < 50  # 0: it had just saved
     assert skipped["outcome"] == "skipped" and "its own launcher" in skipped["why"]
     said = capsys.readouterr().out
     assert f"mixit-titan train {MIXIT} --nproc 1 --optimizer.lr 1e-3" in said

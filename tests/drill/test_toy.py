@@ -33,11 +33,19 @@ def test_every_config_has_a_toy(tmp_path: Path, name: str) -> None:
     for key in ("bias", "tied", "rope_theta", "rope_factor", "init_std"):
         assert getattr(small.model.shape, key) == getattr(real.model.shape, key)
     assert (small.model.shape.kv_heads is None) == (real.model.shape.kv_heads is None)
-    assert small.model.variant == real.model.variant and small.model.recipe == real.model.recipe
+    assert small.model.stack == real.model.stack and small.model.recipe == real.model.recipe
     for section in ("optimizer", "compile", "fsdp", "quantize", "watch"):
         assert getattr(small.sections, section) == getattr(real.sections, section)
     assert small.sections.checkpoint.async_mode == real.sections.checkpoint.async_mode
     assert small.model.shape.width <= 64 and small.sections.data.path == "synthetic"
+
+
+def test_the_toy_of_a_stack_has_its_kinds_of_layers(tmp_path: Path) -> None:
+    config, toy = str(shipped_configs()["160m_fineweb_edu"]), tmp_path / "toy.toml"
+    words = ["--model.stack", "mixit*5 frozen_qk"]
+    write_setup(config, words, toy, steps=60, ranks=4, fewer=3, on_gpus=True)
+    small = plan_run(str(toy), words, world_size=4, on_gpus=True)
+    assert small.model.stack.name == "mixit*5 frozen_qk" and small.model.shape.layers == 12
 
 
 @pytest.mark.parametrize("name", SPLIT)

@@ -40,6 +40,10 @@ class Pretended(Run):
         shutil.copytree(self.source, self.folder, dirs_exist_ok=True)
         (self.folder / "state").touch()
 
+    @property
+    def step(self) -> int:
+        return STEPS - 1  # when the fault reaches it
+
     def wait_for_step(self, step: int, *, saved: int = 0) -> None:
         pass
 
@@ -54,6 +58,11 @@ class Pretended(Run):
 
     def close(self) -> None:
         self.closed = True
+
+    def _refuse(self, *arguments: object) -> None:
+        raise AssertionError("a run that is only pretended cannot be disturbed")
+
+    ask_to_stop = signal_rank = kill_launcher = hold_save = _refuse
 
 
 def change_a_loss(folder: Path) -> None:

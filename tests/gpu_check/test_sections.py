@@ -9,6 +9,10 @@ from mixit_titan.gpu_check.check import Check
 from mixit_titan.gpu_check.command import SECTIONS, Arguments, run_checks
 from mixit_titan.gpu_check.process import Case, Ended
 from mixit_titan.gpu_check.report import JSON, MARKDOWN
+from mixit_titan.gpu_check.scale import rehearsal
+from mixit_titan.gpu_check.section_tables import section_table
+from mixit_titan.gpu_check.session import Session
+from mixit_titan.gpu_check.throughput import throughput
 
 from .conftest import Node, usual_answer
 
@@ -30,7 +34,7 @@ def test_all_sections_pass_and_their_tables_can_be_read(node: Node, tmp_path: Pa
     assert f"**{len(found)} passed, 0 failed, 0 skipped**" in page
     assert "| mixit | 330,000 | 1.100 | 40.0% | 2,640,000 | 1.100 | 40.0% |" in page
     assert "| 160m (12 x 64) | 0.0030 | 0.0030 | 0.0030 | 0.0030 |" in page
-    assert "| warning | disk | runs: 80 MiB/s | another disk |" in page
+    assert "| warning | disk | runs: 80 MiB/s | another disk |\n| ok | torch |" in page
     # FLOPs of mixing: 2 m n per token, forward and backward, at 989 TFLOPS.
     ideal = 1e3 * 2 * 2048 * 768 * (2048 * 32) / 989e12
     assert f"| 160m, 2,048, batch 32 | {ideal:.2g} |" in page
@@ -85,6 +89,7 @@ def test_a_kernel_that_is_wrong_and_one_that_crashes(node: Node, tmp_path: Path)
         "needs 32 GiB of GPU memory"
     )
     page = (tmp_path / MARKDOWN).read_text()
+    assert " more | skipped | needs 32 GiB of GPU memory |" in page
     row = (
         "| 160m (12 x 64) | skipped (stored) | **FAIL** (stored, sharded, generated) "
         "| **FAIL** (generated)"
@@ -162,10 +167,31 @@ def test_tests_that_fail_are_skipped_or_crash(node: Node, tmp_path: Path) -> Non
     assert {(check.state, check.said) for check in found.values()} == {("skipped", "two GPUs")}
 
 
+def test_what_was_not_timed_says_why(node: Node, tmp_path: Path) -> None:
+    node.answer = lambda case: {"milliseconds": None}
+    checks(tmp_path, "times")
+    page = (tmp_path / MARKDOWN).read_text()
+    assert "stored and 29 more | skipped | needs a GPU to be timed: it ran once |" in page
+
+
+def test_the_speed_of_a_toy_is_not_modelled(node: Node, tmp_path: Path) -> None:
+    session = Session(tmp_path, rehearsal(), [])
+    (one, _) = throughput(session)
+    assert {row["modelled_tokens_per_s"] for row in one.figures["rows"]} == {None}
+    assert "| 1 CPU rank | mixit | 330,000 | - | 16 |" in section_table(
+        "throughput", session.scale, node.machine, [one]
+    )
+
+
+@pytest.mark.parametrize("section", ["doctor", "parity"])
 def test_a_mistake_of_a_section_is_not_the_end(
-    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str
 ) -> None:
-    monkeypatch.setattr("mixit_titan.gpu_check.doctor.run", None)
-    found = checks(tmp_path, "doctor", "times")
-    assert found["doctor", "the section"].said.startswith("TypeError")
+    def mistake(session: Session) -> None:
+        raise TypeError("an int is no string")
+
+    monkeypatch.setitem(SECTIONS, section, mistake)
+    found = checks(tmp_path, section, "times")
+    assert found[section, "the section"].said == "TypeError: an int is no string"
     assert found["times", "8b, 8,192, batch 1: stored"].state == "pass"
+    assert "| the section | **FAIL** | TypeError" in (tmp_path / MARKDOWN).read_text()

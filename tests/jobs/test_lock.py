@@ -63,8 +63,9 @@ def test_a_folder_has_one_writer_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pause", [0, 0.5], ids=["quick fork", "slow fork"])
 @pytest.mark.parametrize("has_locks", [True, False])
+@pytest.mark.parametrize("noticed", [os.WEXITED, os.WEXITED | os.WNOWAIT], ids=["", "zombie"])
 def test_a_killed_writer_is_dead_at_once_and_its_forks_do_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_locks: bool, pause: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_locks: bool, pause: float, noticed: int
 ) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path), str(pause)]
     with subprocess.Popen(
@@ -77,7 +78,7 @@ def test_a_killed_writer_is_dead_at_once_and_its_forks_do_not_count(
             with pytest.raises(ConfigError, match=f"process {holder.pid} on"), locked(tmp_path):
                 pass
             holder.kill()
-            holder.wait()
+            os.waitid(os.P_PID, holder.pid, noticed)
             with locked(tmp_path):
                 pass
         finally:

@@ -92,7 +92,9 @@ def _main(ports: Iterator[int], root: Path, ranks: int) -> None:
         unlogged = ["--checkpoint.interval", "3", "--metrics.log_freq", "100"]
         run(ports, root / "stopped", *unlogged)
     with poisoned({14: "loss"}), growing(from_step=8):
-        failure = run(ports, root / "diverging", "--checkpoint.interval", "1")
+        # Weights that begin small: those that grow then show in the loss at once.
+        small = ["--model.init_std", "0.02", "--model.embedding_std", "0.02"]
+        failure = run(ports, root / "diverging", *small, "--checkpoint.interval", "1")
     again = root / "again"
     with noted_rates(again):
         short = ["--training.steps", "9", "--lr_scheduler.total_steps", str(STEPS)]

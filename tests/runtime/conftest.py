@@ -5,6 +5,7 @@ import inspect
 from pathlib import Path
 
 from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
 from tests.forkserver import Forkserver
 from tests.runtime.worker import train_all
@@ -17,6 +18,10 @@ SMALL = [
     *("--training.steps", str(STEPS), "--metrics.log_freq", "1", "--validator.enable", "false"),
     *("--lr_scheduler.warmup_steps", "5"),
 ]
+
+
+def _key(variant: str) -> str:
+    return "--model.variant" if variant in VARIANTS else "--model.stack"
 
 
 class Runs:
@@ -34,12 +39,13 @@ class Runs:
         write_shards(self.data, per_shard=300, train=lines[100:], validation=lines[:100])
 
     def train(self, ranks: int, jobs: dict[str, tuple[str, list[str]]]) -> None:
-        """Train `jobs` (run name -> variant, overrides) on `ranks` ranks, one after the other."""
+        """Train `jobs` (run name -> variant or stack, overrides) on `ranks` ranks, one after the
+        other."""
         described = [
             (
                 str(shipped_configs()["debug_standard"]),
                 [
-                    *("--model.variant", variant, *SMALL, "--data.path", str(self.data)),
+                    *(_key(variant), variant, *SMALL, "--data.path", str(self.data)),
                     *("--dump_folder", str(self.root / name), *overrides),
                 ],
             )

@@ -78,7 +78,7 @@ def test_an_exact_timeline(tmp_path: Path, clock: Clock) -> None:
     assert found.seconds == clock.now - 1000 and found.share == 180 / (clock.now - 1000)
     assert str(found) == (
         "39.9% of 8 min was training (start 45 s, compile 61 s, train 3 min, validate 7.0 s, "
-        "save 8.0 s, lost to 1 restart 2 min)"
+        "save 8.0 s, lost 2 min; 1 restart)"
     )
 
 
@@ -167,7 +167,7 @@ def test_a_run_that_is_killed_and_resumed(tmp_path: Path, forkserver: Forkserver
     resumed = read_times(folder)[1]
     assert resumed["ended"] and (resumed["first"], resumed["step"]) == (newest, newest + 10)
     found = goodput(folder)
-    assert f"Goodput: {found}" in said and "lost to 1 restart " in said
+    assert f"Goodput: {found}" in said and "; 1 restart)" in said
     assert found.starts == 2 and 0 < found.share < 1
     # A line may be older than the last checkpoint by up to a second.
     again = killed["train"] * max(0, killed["step"] - newest) / (killed["step"] - 1)

@@ -1,7 +1,9 @@
-"""What ranks on GPUs are started with, seen from a machine without one."""
+"""What ranks are started with (on GPUs, seen from a machine without one), and what is said when
+they end."""
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from torch.distributed import run as torchrun
 from mixit_titan.config.run import load_run
 from mixit_titan.config.shipped import shipped_configs, shipped_jobs
 from mixit_titan.runtime import launch
+from tests.forkserver import Forkserver
 
 MIXIT = str(shipped_configs()["debug_mixit"])
 
@@ -58,3 +61,30 @@ def test_collectives_wait_for_a_validation_a_compilation_and_a_save() -> None:
     100 s later."""
     comm = load_run(MIXIT, [], world_size=8, on_gpus=True).comm
     assert comm.init_timeout_seconds >= 1800 and comm.train_timeout_seconds >= 1800
+
+
+def launch_two(*words: str) -> None:
+    sys.exit(launch.launch(2, [*words], lambda: None))
+
+
+def test_a_mistake_is_all_that_two_ranks_say(forkserver: Forkserver) -> None:
+    with forkserver.start(launch_two, "trian") as launcher:
+        assert launcher.wait(120) == 2
+        said = launcher.output().splitlines()
+    assert len(said) == 1 and said[0].startswith("mixit-titan: unknown command 'trian'")
+
+
+DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def test_that_a_rank_was_killed_is_said_by_torchrun(
+    forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else could."""
+    package = tmp_path / "mixit_titan"
+    package.mkdir()
+    (package / "__main__.py").write_text(DIES)
+    monkeypatch.chdir(tmp_path)  # where `python -m` looks first
+    with forkserver.start(launch_two) as launcher:
+        assert launcher.wait(120) == 128 + 9
+        assert "failed (exitcode: -9) local_rank: " in launcher.output()

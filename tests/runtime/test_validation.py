@@ -86,9 +86,9 @@ def pieces(runs: Runs, packing: str) -> list[list[int]]:
 @pytest.mark.parametrize("step", [0, STEPS])
 def test_validation_is_the_sum_by_hand(validated: Runs, name: str, packing: str, step: int) -> None:
     described: MixitLlama.Config = load_run(
-        str(shipped_configs()[f"debug_{name}"]), SMALL, world_size=1
+        str(shipped_configs()["debug_standard"]), ["--model.variant", name, *SMALL], world_size=1
     ).model_spec.model
-    model = llama_config(described.shape, described.variant, described.recipe).build()
+    model = llama_config(described.shape, described.stack, described.recipe).build()
     model.init_states()
     if step:
         folder = validated.folder(f"{name}_validated_1") / "checkpoint" / f"step-{step}"
