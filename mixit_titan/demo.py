@@ -1,8 +1,9 @@
 """Trains all five variants on this machine, one after the other, and compares them.
 
-Each run is what `mixit-titan train` does with train_configs/debug_standard.toml and a variant,
-longer than the file says. A run that was interrupted resumes from its last checkpoint; a finished
-one is kept.
+Each run is what `mixit-titan train` does with train_configs/debug_VARIANT.toml, longer than the
+file says. The files differ in the variant, and in the initial size of frozen queries and keys
+(docs/models.md). A run that was interrupted resumes from its last checkpoint; a finished one is
+kept.
 """
 
 import statistics
@@ -69,10 +70,9 @@ def _job(variant: str, args: DemoArguments) -> Job:
     overrides += ["--lr_scheduler.warmup_steps", str(min(40, args.steps))]
     overrides += ["--validator.freq", str(args.steps), "--validator.rows", "-1"]
     overrides += ["--checkpoint.interval", "100"]
-    overrides += ["--model.variant", variant]
     folder = args.out / f"{variant}_{args.steps}"
     named = {"name": variant, "steps": args.steps}
-    return training_job("debug_standard", overrides, folder, **named, nproc=1)
+    return training_job(f"debug_{variant}", overrides, folder, **named, nproc=1)
 
 
 def _summary(variant: str, args: DemoArguments, folder: Path) -> dict[str, Any]:

@@ -16,9 +16,9 @@ _NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed")
 MAKE_ROOM = "what is finished stays. Make room, and run the same command again to resume"
 _ALIKE = 0.66
 """Of two names that one may have been typed for the other."""
-_UNUSABLE = {
+UNUSABLE = {
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENXIO),
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL),
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.EEXIST),
 }
 """What the user's choice of a file is to blame for."""
 _FULL = {code: os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT)}
@@ -103,7 +103,7 @@ def one_sentence() -> Iterator[None]:
         if memory_is_full(error):
             _say(f"there is too little memory ({error}): choose smaller sizes or a larger machine")
             sys.exit(1)
-        if isinstance(error, OSError) and name and error.errno in _UNUSABLE:
+        if isinstance(error, OSError) and name and error.errno in UNUSABLE:
             _say(f"{str(name)!r} cannot be used: {error.strerror}")
             sys.exit(2)
         raise

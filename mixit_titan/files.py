@@ -1,7 +1,6 @@
 """Files and folders that are complete or not there, and what can go wrong on the way to a disk."""
 
 import contextlib
-import errno
 import json
 import math
 import os
@@ -10,9 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.errors import MAKE_ROOM, ConfigError
-
-_ELSEWHERE = (NotADirectoryError, FileExistsError, PermissionError, IsADirectoryError)
+from mixit_titan.errors import MAKE_ROOM, UNUSABLE, ConfigError
 
 
 def cache_folder() -> Path:
@@ -107,8 +104,5 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, _ELSEWHERE) or error.errno == errno.EROFS:
-            raise ConfigError(
-                f"cannot write to {folder} ({error.strerror}): name another folder"
-            ) from None
-        raise ConfigError(f"cannot write to {folder} ({error.strerror}): {MAKE_ROOM}") from error
+        advice = "name another folder" if error.errno in UNUSABLE else MAKE_ROOM
+        raise ConfigError(f"cannot write to {folder} ({error.strerror}): {advice}") from error

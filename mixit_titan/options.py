@@ -70,6 +70,8 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(h) for h in get_args(hint) if h is not NoneType)
     if get_origin(hint) is list:
         return f"a list of {describe(get_args(hint)[0])}"
+    if get_origin(hint) is dict:
+        return f"a table of {describe(get_args(hint)[1])}"
     if get_origin(hint) is tuple:
         kinds = [describe(h) for h in get_args(hint) if h is not Ellipsis]
         return f"{kinds[0]}, one or more" if Ellipsis in get_args(hint) else " and ".join(kinds)

@@ -15,12 +15,12 @@ PACKAGE = Path(mixit_titan.__file__).parent
 # From below to above; those of one line do not import each other.
 LAYERS = [
     ["__init__", "errors", "gpus", "json_form", "parent"],
-    ["files", "reading", "hashing", "tables", "device", "ranges", "host_memory"],
+    ["files", "reading", "hashing", "tables", "device", "ranges", "host_memory", "intervals"],
     ["plotting", "versions", "kernels", "jobs", "options"],
     ["model", "data"],
     ["runtime", "mixing"],
     ["tasks", "config"],
-    ["generation", "export", "analysis", "bench", "slurm", "doctor", "params"],
+    ["generation", "export", "analysis", "bench", "slurm", "doctor", "params", "comparison"],
     ["reproduction", "demo", "drill", "gpu_check"],
     ["cli", "config_registry"],
     ["__main__"],

@@ -33,6 +33,7 @@ COMMANDS = {
     "task, at the start": ("8k", TASK),
     "prepare": ("1m", ["prepare", "text.txt", "--tokenizer", "bytes", "--out"]),
     "bench": ("8k", BENCH),
+    "export": ("16k", ["export", "RUN", "--out"]),
 }
 
 
@@ -45,6 +46,7 @@ def test_a_full_disk_is_one_sentence(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forkserver: Forkserver, name: str
 ) -> None:
     size, words = COMMANDS[name]
+    words = [str(runs.folder("mixit")) if word == "RUN" else word for word in words]
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_bytes(base64.encodebytes(random.Random(0).randbytes(1_500_000)))
     if words[0] == "train":
@@ -60,6 +62,7 @@ def test_a_full_disk_is_one_sentence(
         lines = [line for line in output.splitlines() if line.startswith("mixit-titan: ")]
         assert len(lines) == 1, output
         assert "is full" in lines[0] or "No space left on device" in lines[0]
+        assert "make room" in lines[0].lower()
         left = [path.name for path in folder.rglob("*")]
         assert not [x for x in left if x.startswith(".unfinished") or x.endswith(".part")]
         if size == "25m":

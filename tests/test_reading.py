@@ -195,6 +195,7 @@ def test_nothing_is_unpickled_but_by_the_restricted_readers() -> None:
         ("config/toml.py", "tomli.loads", None, None),
         ("data/readers.py", "json.loads", None, None),  # a line of a corpus, with its own errors
         ("data/token_bytes.py", "json.loads", None, None),  # what a library in memory says
+        ("data/fast_encoder.py", "json.loads", None, None),  # the same
         ("export/modeling_mixit.py", "json.loads", None, None),  # goes with an exported model
         *((f"gpu_check/{name}.py", "json.loads", None, None) for name in OWN),
         ("bench/ranks.py", "json.loads", None, None),  # what a process of its own has just written
