@@ -207,7 +207,7 @@ WRONG = {
     "--optimizer.lr nan": "optimizer.lr is nan: it must be above 0",
     "--optimizer.lr inf": "optimizer.lr is inf: it must be finite and above 0",
     "--optimizer.eps -1.0": "optimizer.eps is -1.0: it must be at least 0",
-    "--optimizer.weight_decay -1.0": "optimizer.weight_decay is -1.0: it must be at least 0",
+    "--optimizer.weight_decay -1.0": "optimizer.weight_decay is -1.0: it must be in 0..1000",
     "--optimizer.betas 5,5": "optimizer.betas is .5, 5.: it must be at least 0 and below 1",
     "--training.max_norm -1": "training.max_norm is -1: it must be above 0",
     "--training.max_norm nan": "training.max_norm is nan: it must be above 0",
