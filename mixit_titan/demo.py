@@ -1,9 +1,8 @@
 """Trains all five variants on this machine, one after the other, and compares them.
 
 Each run is what `mixit-titan train` does with train_configs/debug_VARIANT.toml, longer than the
-file says. The files differ in the variant, and in the initial size of frozen queries and keys
-(docs/models.md). A run that was interrupted resumes from its last checkpoint; a finished one is
-kept.
+file says. The files differ in the variant only. A run that was interrupted resumes from its last
+checkpoint; a finished one is kept.
 """
 
 import statistics
