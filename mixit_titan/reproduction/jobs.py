@@ -36,6 +36,8 @@ SEEDS, SLOW_SEEDS = 5, 3
 """How many by default: where a run takes less than two minutes on one core, and elsewhere."""
 _CHOOSING = {"seed": FIRST_SEED, "held_out": "validation"}
 _SLOW = ("retrieval", "hop", "memorization", "yelp", "language model")
+_DEEP = 8
+"""Layers from which on every task is slow."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class Plan:
     failed: frozenset[Path] = frozenset()
     """Folders of jobs that have failed: a search does without them."""
 
-    def seeds_of(self, kind: str) -> range:
-        slow = self.scale == "paper" or kind in _SLOW
+    def seeds_of(self, kind: str, layers: int = 0) -> range:
+        slow = self.scale == "paper" or kind in _SLOW or layers >= _DEEP
         count = self.seeds or (SLOW_SEEDS if slow else SEEDS)
         return range(self.first_seed, self.first_seed + count)
 
@@ -87,7 +89,8 @@ def task_grid(plan: Plan, task: str, variant: str, **fixed: Any) -> tuple[tuple[
 
 def task_point(plan: Plan, task: str, variant: str, **options: Any) -> tuple[Job, ...]:
     """A run for each seed."""
-    return tuple(_task(plan, task, variant, options | {"seed": s}) for s in plan.seeds_of(task))
+    seeds = plan.seeds_of(task, options.get("layers", 0))
+    return tuple(_task(plan, task, variant, options | {"seed": seed}) for seed in seeds)
 
 
 def _task(plan: Plan, task: str, variant: str, options: dict[str, Any]) -> Job:
