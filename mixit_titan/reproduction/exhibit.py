@@ -64,8 +64,9 @@ class Exhibit:
     paper: Table
     claims: tuple[Claim, ...]
     cells: Callable[[Plan], Cells]
-    draw: Callable[["Shown", Path], str]
-    """Draws the figure; returns what is to be seen in it, for those who do not see it."""
+    draw: Callable[["Shown", Path], str | None]
+    """Draws the figure; returns what is to be seen in it, for those who do not see it; None where
+    there is nothing to draw yet."""
     caption: str
     note: Callable[[Plan], str] = lambda plan: ""
     """What a reader must know of the setting."""

@@ -218,10 +218,12 @@ def _attends(id: str, head: str, layer: str, in_paper: str) -> Claim:
 _FROZEN_QK = TABLE_1["frozen_qk"]["retrieval"]
 
 
-def _copy_maps(shown: Shown, path: Path) -> str:
-    """Of the first seed that is there."""
+def _copy_maps(shown: Shown, path: Path) -> str | None:
+    """Of the first seed that is there; None while there are models only, and no maps of them."""
     jobs = shown.cells["induction head"]["uniform"].jobs
-    done = next(job for job in jobs if job.result is not None)
+    done = next((job for job in jobs if job.result is not None), None)
+    if done is None:
+        return None
     shutil.copyfile(done.folder / "attention.png", path)
     said = [
         f"The best {head} has {found['layer 1']:.2f} of its attention in layer 1 and "

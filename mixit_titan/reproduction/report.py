@@ -123,13 +123,13 @@ def _cell(shown: Shown, row: str, column: str) -> dict[str, Any]:
 def _figure(shown: Shown, out: Path) -> dict[str, Any]:
     """Drawn where there is anything of ours to be seen."""
     exhibit = shown.exhibit
-    measured = any(job.result is not None for job in _own_jobs(shown.cells))
-    if not measured:
-        return {"figure": None, "alt": "", "caption": exhibit.caption}
     path = out / "figures" / f"{exhibit.id}.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    alt = exhibit.draw(shown, path)
-    return {"figure": str(path.relative_to(out)), "alt": alt, "caption": exhibit.caption}
+    alt = None
+    if any(job.result is not None for job in _own_jobs(shown.cells)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        alt = exhibit.draw(shown, path)
+    figure = None if alt is None else str(path.relative_to(out))
+    return {"figure": figure, "alt": alt or "", "caption": exhibit.caption}
 
 
 def _own_jobs(cells: Cells) -> list[Job]:

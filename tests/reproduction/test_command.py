@@ -20,6 +20,7 @@ from mixit_titan.analysis.covariance import start_rows
 from mixit_titan.analysis.sequences import plain_sequences
 from mixit_titan.analysis.untrained import language_models
 from mixit_titan.cli import main
+from mixit_titan.jobs.runner import Runner
 from mixit_titan.reproduction.exhibit import Cell, Exhibit, jobs_of
 from mixit_titan.reproduction.exhibits import EXHIBITS
 from mixit_titan.reproduction.jobs import Plan, task_point
@@ -85,6 +86,24 @@ def test_figure_3_reads_the_analysis_of_a_run(reproduced: Path) -> None:
     assert accuracy["values"].keys() == {"0", "1"}
     assert (reproduced / entry["figure"]).read_bytes() == (file.with_suffix(".png")).read_bytes()
     assert "induction head has" in entry["alt"]
+
+
+def test_a_report_before_the_first_map_has_no_figure_3(
+    reproduced: Path, command: Command, tmp_path: Path
+) -> None:
+    shutil.copytree(reproduced / "tasks", tmp_path / "tasks")
+
+    def stopped(self: Runner, ended: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runner, "run", stopped)
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+            command("--only", "figure3", "--seeds", "2", "--out", str(tmp_path))
+    (entry,) = json.loads((tmp_path / "report.json").read_text())["exhibits"]
+    assert entry["figure"] is None
+    accuracy = {row["name"]: row["cells"][3] for row in entry["rows"]}["the model"]
+    assert accuracy["values"].keys() == {"0", "1"}
 
 
 def test_table_7_reads_untrained_models_of_the_analysis() -> None:
