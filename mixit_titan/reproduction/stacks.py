@@ -33,7 +33,7 @@ _NO_LANGUAGE_MODEL = ("mixit standard@1", "mixit standard@2", "standard mixit@1-
 """For the sake of time: these have tasks only."""
 _SHARE = "attention layers"
 _TASKS = {"retrieval": "retrieval", "k-hop": "hop"}
-_LANGUAGE = "language model"
+_LANGUAGE = "language model (bits per byte)"
 
 
 def share_of_attention(stack: str) -> float:

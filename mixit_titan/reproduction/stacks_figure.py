@@ -21,9 +21,10 @@ def draw_stacks(shown: Shown, path: Path, *, layers: int) -> str:
     """A panel for each figure; the first column is the share of the `layers` that attend."""
     share, *columns = shown.columns
     places = _places([round(layers * shown.figures[row][share]) for row in shown.rows])
-    markers = dict(zip(shown.rows, _MARKERS, strict=True))
+    markers = dict(zip(shown.rows, _MARKERS, strict=False))
     drawn = Figure(figsize=(10.5, 3.6))
-    for axes, column in zip(drawn.subplots(1, len(columns)), columns, strict=True):
+    panels = drawn.subplots(1, len(columns), squeeze=False)[0]
+    for axes, column in zip(panels, columns, strict=True):
         for row, place in zip(shown.rows, places, strict=True):
             _draw_point(axes, shown, row, column, place, markers[row])
         axes.set_xticks(range(layers + 1))
@@ -37,7 +38,7 @@ def draw_stacks(shown: Shown, path: Path, *, layers: int) -> str:
     )
     drawn.tight_layout()
     save_figure(drawn, path)
-    return f"Three panels against the number of attention layers. {in_words(shown, columns)}"
+    return f"Panels against the number of attention layers. {in_words(shown, columns)}"
 
 
 def _places(counts: list[int]) -> list[float]:
