@@ -39,8 +39,8 @@ class ReproduceArguments:
     scale: Literal["cpu", "paper"] = "cpu"
     """The presets of the tasks: sizes for two cores, or those of the paper."""
     only: tuple[str, ...] = ()
-    """table1 ... table7, figure2, figure3, throughput (default: all of these), or table4_full and
-    stacks, which take an hour or half of one: nothing else is run, nor reported."""
+    """table1 ... table7, figure2, figure3, throughput (default: all of these), and table4_full or
+    stacks, which are run only where they are named: nothing else is run, nor reported."""
     seeds: Annotated[int | None, Range(least=1, most=FIRST_SEED)] = None
     """How many seeds every figure has (default: 5 where a run takes less than two minutes on one
     core, 3 elsewhere and at paper scale). More add to what is there."""
