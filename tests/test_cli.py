@@ -119,6 +119,8 @@ def test_train_on_two_ranks_leaves_a_whole_run_folder(tmp_path: Path) -> None:
     assert (run / "checkpoint" / "step-8" / ".metadata").is_file()
     assert {file.name for file in (run / "logs").iterdir()} == {"rank_0.log", "rank_1.log"}
     assert list(run.rglob("*.tfevents.*")) and list(run.rglob("offline-run-*"))
+    (logged,) = run.rglob("*.wandb")
+    assert b"run_mixit" in logged.read_bytes()  # the folder, and what the layers are
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

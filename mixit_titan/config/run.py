@@ -171,6 +171,7 @@ def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:
     # The same rows for any seed, and no processes to be started for each validation.
     validator.dataloader = dataclasses.replace(loader, split="validation", seed=0, workers=0)
     validator.last_step = metrics.last_step = sections.training.steps
+    metrics.run_name = _run_name(Path(plan.dump_folder).name, model.stack.folder)
     return MixitTrainer.Config(
         model_spec=model_spec(sections.model.flavor, model),
         dump_folder=plan.dump_folder,
@@ -192,6 +193,11 @@ def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:
         debug=sections.debug,
         watch=sections.watch,
     )
+
+
+def _run_name(folder: str, stack: str) -> str:
+    """The folder's, which says what the layers are unless somebody has named it."""
+    return folder if stack in folder else f"{folder}_{stack}"
 
 
 def _needs_positions(model: MixitLlama.Config) -> bool:

@@ -156,7 +156,7 @@ HIDDEN = {
     # A seed checkpoint skips freezing; quantized weights cannot be trained.
     "checkpoint": ("create_seed_checkpoint", "initial_load_in_hf_quantized"),
     "validator": ("dataloader", "last_step", "steps"),
-    "metrics": ("last_step",),
+    "metrics": ("last_step", "run_name"),
     "profiler": ("trace_post_processor",),
 }
 """Keys of torchtitan's that a file cannot set: the program does."""

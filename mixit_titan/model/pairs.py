@@ -20,6 +20,8 @@ OUTER_PARTS = {
 }
 PARTS = LAYER_PARTS | OUTER_PARTS
 """What can be frozen: parts of a layer, and of the model as a whole."""
+LACKING = {"qk": "queries and keys", "matrix": "matrices to train"}
+"""Parts that some mixers do not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,7 @@ class Pair:
         for part in self.frozen:
             if part not in LAYER_PARTS:
                 raise unknown("part of a layer in model.freeze", part, LAYER_PARTS)
-        for part, lacking in (("qk", "queries and keys"), ("matrix", "matrices to train")):
+        for part, lacking in LACKING.items():
             if part in self.frozen and part not in self.parts:
                 raise ConfigError(
                     f"model.freeze names {part!r}, but the {self.mixer} mixer has no {lacking}: "

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from mixit_titan.errors import ConfigError, shown, unknown
 from mixit_titan.model.mixers.registry import MIXERS
-from mixit_titan.model.pairs import LAYER_PARTS, OUTER_PARTS, PAIRS, PARTS, Pair
+from mixit_titan.model.pairs import LACKING, LAYER_PARTS, OUTER_PARTS, PAIRS, PARTS, Pair
 
 PLACES: dict[str, Callable[[int], range]] = {
     "first": lambda layers: range(1),
@@ -205,6 +205,11 @@ def _pair(name: str, where: str) -> Pair:
             )
         if part not in LAYER_PARTS:
             raise unknown("part", part, LAYER_PARTS, where=where)
+        if part not in Pair(mixer=mixer).parts:
+            raise ConfigError(
+                f"{name!r} in {where} freezes {part!r}, but the {mixer} mixer has no "
+                f"{LACKING[part]}: remove it"
+            )
     return Pair(mixer=mixer, frozen=frozen)
 
 

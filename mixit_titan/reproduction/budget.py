@@ -8,7 +8,7 @@ from mixit_titan.config.toml import read_run
 from mixit_titan.jobs.job import Job
 from mixit_titan.model.accounting import count
 from mixit_titan.model.shapes import Shape, find_flavor
-from mixit_titan.model.variants import find_variant
+from mixit_titan.model.variants import find_stack
 from mixit_titan.reproduction.exhibit import Cell, Cells
 from mixit_titan.tasks.settings import Run
 from mixit_titan.tasks.task import Task
@@ -61,7 +61,8 @@ def _of_language_model(config: str, overrides: list[str]) -> Budget:
         shape = replace(shape, vocab=int(model["vocab"]))
     steps = int(training["steps"])
     examples = steps * int(training["global_batch_size"])
-    per_token = count(shape, find_variant(str(model["variant"]))).flops_per_token
+    stack = find_stack(shape.layers, stack=model.get("stack"), variant=model.get("variant"))
+    per_token = count(shape, stack).flops_per_token
     return Budget(steps, examples, float(per_token) * shape.seq_len * examples)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.console import Console
+from rich.table import Table
 
 from mixit_titan.config.job import TRAINING_MODULES
 from mixit_titan.device import check_device
@@ -38,8 +39,8 @@ class ReproduceArguments:
     scale: Literal["cpu", "paper"] = "cpu"
     """The presets of the tasks: sizes for two cores, or those of the paper."""
     only: tuple[str, ...] = ()
-    """table1 ... table7, figure2, figure3, throughput (default: all of these), or table4_full, a
-    matter of an hour: nothing else is run, nor reported."""
+    """table1 ... table7, figure2, figure3, throughput (default: all of these), and table4_full or
+    stacks, which are run only where they are named: nothing else is run, nor reported."""
     seeds: Annotated[int | None, Range(least=1, most=FIRST_SEED)] = None
     """How many seeds every figure has (default: 5 where a run takes less than two minutes on one
     core, 3 elsewhere and at paper scale). More add to what is there."""
@@ -165,7 +166,20 @@ def _show(found: dict, out: Path) -> None:
     rows = [(claim["id"], claim["verdict"], claim["ours"]) for claim in found["claims"]]
     title = "Does the paper's claim hold here?"
     console = Console()
-    console.print(screen_table(title, header, rows, left=len(header), title_justify="left"))
+    if rows:
+        console.print(screen_table(title, header, rows, left=len(header), title_justify="left"))
+    for entry in found["exhibits"]:
+        if not entry["claims"]:
+            console.print(_figures(entry))
     console.print(summary(found))
     for name in ("report.html", "report.md", "report.json"):
         console.print(f"wrote {out / name}", soft_wrap=True)
+
+
+def _figures(entry: dict) -> Table:
+    """Of an exhibit that claims nothing."""
+    rows = [
+        [row["name"], *(cell["text"]["ours"] for cell in row["cells"])] for row in entry["rows"]
+    ]
+    header = [entry["row"], *entry["columns"]]
+    return screen_table(entry["title"], header, rows, title_justify="left")

@@ -1,4 +1,4 @@
-"""All tables and figures of the paper, in the order of the report."""
+"""All tables and figures of the paper, and after them one of ours, in the order of the report."""
 
 from mixit_titan.errors import unknown
 from mixit_titan.reproduction.exhibit import Exhibit
@@ -12,6 +12,7 @@ from mixit_titan.reproduction.skills import (
     TABLE_6_EXHIBIT,
 )
 from mixit_titan.reproduction.speed import THROUGHPUT_EXHIBIT
+from mixit_titan.reproduction.stacks import STACKS_EXHIBIT
 
 EXHIBITS: dict[str, Exhibit] = {
     exhibit.id: exhibit
@@ -27,6 +28,7 @@ EXHIBITS: dict[str, Exhibit] = {
         TABLE_6_EXHIBIT,
         TABLE_7_EXHIBIT,
         THROUGHPUT_EXHIBIT,
+        STACKS_EXHIBIT,
     )
 }
 

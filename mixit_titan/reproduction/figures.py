@@ -33,7 +33,7 @@ def draw_bars(shown: Shown, path: Path) -> str:
             ours = shown.ours.get(row, {}).get(column)
             if ours is not None:
                 axes.bar(middle, unit.factor * ours.mean, 0.9 * width, color=_color(n, row))
-                _draw_interval(axes, middle, shown, row, column)
+                draw_interval(axes, middle, shown, row, column)
             paper = exhibit.paper.get(row, {}).get(column)
             if paper is not None:
                 place = unit.factor * paper
@@ -42,7 +42,7 @@ def draw_bars(shown: Shown, path: Path) -> str:
     axes.grid(axis="y", alpha=0.3)
     _finish(axes, shown, [Line2D([], [], color="black", linewidth=2, label="paper")])
     save_figure(figure, path)
-    return f"Bars of {unit.label}. {_in_words(shown, columns)}"
+    return f"Bars of {unit.label}. {in_words(shown, columns)}"
 
 
 def draw_lines(shown: Shown, path: Path, *, linear: bool = False, chance: Chance = ()) -> str:
@@ -62,7 +62,7 @@ def draw_lines(shown: Shown, path: Path, *, linear: bool = False, chance: Chance
             [*ours], means, "o-", color=color, linewidth=1.5 + 2 * above, markersize=6 + 3 * above
         )
         for place in ours:
-            _draw_interval(axes, place, shown, row, str(place), color)
+            draw_interval(axes, place, shown, row, str(place), color)
         paper = exhibit.paper.get(row, {})
         axes.plot(
             [int(column) for column in paper],
@@ -85,10 +85,10 @@ def draw_lines(shown: Shown, path: Path, *, linear: bool = False, chance: Chance
     dashed = Line2D([], [], color="grey", linestyle="--", label="paper")
     _finish(axes, shown, [*([dashed] if exhibit.paper else []), *guesses])
     save_figure(figure, path)
-    return f"Lines of {unit.label} over the {exhibit.column}. {_in_words(shown, shown.columns)}"
+    return f"Lines of {unit.label} over the {exhibit.column}. {in_words(shown, shown.columns)}"
 
 
-def _draw_interval(
+def draw_interval(
     axes: Axes, place: float, shown: Shown, row: str, column: str, color: str = "#333333"
 ) -> None:
     unit, ours = shown.exhibit.unit(column), shown.ours[row][column]
@@ -121,7 +121,7 @@ def _finish(axes: Axes, shown: Shown, of_paper: list[Line2D]) -> None:
     )  # fmt: skip
 
 
-def _in_words(shown: Shown, columns: list[str]) -> str:
+def in_words(shown: Shown, columns: list[str]) -> str:
     said = []
     for row in shown.rows:
         ours = shown.ours.get(row, {})

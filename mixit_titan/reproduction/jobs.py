@@ -21,6 +21,7 @@ from mixit_titan.config.job import training_job
 from mixit_titan.files import json_text
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.json_form import Form
+from mixit_titan.model.stack import as_folder, says_mixing
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.reading import json_if_good
 from mixit_titan.reproduction.paper import TABLE_8
@@ -93,12 +94,24 @@ def task_point(plan: Plan, task: str, variant: str, **options: Any) -> tuple[Job
     return tuple(_task(plan, task, variant, options | {"seed": seed}) for seed in seeds)
 
 
-def _task(plan: Plan, task: str, variant: str, options: dict[str, Any]) -> Job:
+def stack_point(plan: Plan, task: str, stack: str, **options: Any) -> tuple[Job, ...]:
+    """A run for each seed, of a stack as it is written. Whatever was chosen for a variant, the
+    place is what all variants of the preset share: stacks are compared with one another."""
+    preset = preset_run(task, plan.scale, ["--stack", stack], chosen=False)
+    preset = dataclasses.replace(preset, settings=dataclasses.replace(preset.settings, stack=stack))
+    seeds = plan.seeds_of(task)
+    return tuple(_task(plan, task, stack, options | {"seed": s}, preset) for s in seeds)
+
+
+def _task(
+    plan: Plan, task: str, variant: str, options: dict[str, Any], preset: Run | None = None
+) -> Job:
+    """`preset` is the variant's own, unless another is given."""
     if plan.steps is not None:
         options = options | {"steps": plan.steps}
     if task == "yelp" and plan.reviews is not None:
         options = options | {"csv": str(plan.reviews)}
-    preset = preset_run(task, plan.scale, ["--variant", variant])
+    preset = preset or preset_run(task, plan.scale, ["--variant", variant])
     own = {key: value for key, value in options.items() if key in field_names(type(preset.task))}
     rest = {key: value for key, value in options.items() if key not in own}
     run = Run(
@@ -127,16 +140,18 @@ def training(
     settings: dict[str, Any],
     nproc: int | None = None,
 ) -> Job:
-    """A language model from a file of train_configs, validated after its last step."""
-    words = ["--model.variant", variant, "--debug.seed", str(seed), "--training.steps", str(steps)]
+    """A language model from a file of train_configs, validated after its last step. `variant` is
+    the name of one, or a stack as it is written."""
+    key = "--model.variant" if variant in VARIANTS else "--model.stack"
+    words = [key, variant, "--debug.seed", str(seed), "--training.steps", str(steps)]
     words += ["--validator.freq", str(steps), "--validator.rows", "-1"]
-    if VARIANTS[variant].mixes:
+    if says_mixing(variant):
         words += ["--model.mixing.seed", str(seed)]
     ranks = [] if nproc is None else ["--nproc", str(nproc)]
     job = training_job(
         config,
         [*words, *own],
-        plan.out / "language" / f"{variant}_{_digest([config, *words, *ranks, *own])}",
+        plan.out / "language" / f"{as_folder(variant)}_{_digest([config, *words, *ranks, *own])}",
         name=f"language model {variant} seed {seed}",
         steps=steps,
         nproc=nproc,

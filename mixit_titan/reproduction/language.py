@@ -17,18 +17,18 @@ from mixit_titan.reproduction.units import BITS_PER_BYTE, COVARIANCE, NATS, Unit
 
 _CPU_STEPS, _PAPER_STEPS = 300, 40_000
 _CORPORA = {"WikiText-103": "paper_wikitext103", "FineWeb-edu": "paper_fineweb_edu"}
-_SOURCES, _TEXT = "Python sources", "your text"
+SOURCES, _TEXT = "Python sources", "your text"
 
 
 def _corpora(plan: Plan) -> list[str]:
     """At cpu scale the sources of Python's standard library, and --text if it is given."""
     if plan.scale == "paper":
         return [*_CORPORA]
-    return [_SOURCES, *([_TEXT] if plan.text else [])]
+    return [SOURCES, *([_TEXT] if plan.text else [])]
 
 
-def _models(plan: Plan, variant: str, corpus: str) -> tuple[Job, ...]:
-    """One for each seed."""
+def models(plan: Plan, variant: str, corpus: str) -> tuple[Job, ...]:
+    """One for each seed, of a variant or a stack."""
     if plan.scale == "cpu":
         make = partial(_small, text=plan.text if corpus == _TEXT else STDLIB)
     else:
@@ -58,7 +58,7 @@ def _table_2(plan: Plan) -> Cells:
     figure = "bits_per_byte" if plan.scale == "cpu" else "validation_loss"
     return {
         variant: {
-            name: Cell((_models(plan, variant, name),), lambda line: line[figure])
+            name: Cell((models(plan, variant, name),), lambda line: line[figure])
             for name in _corpora(plan)
         }
         for variant in TABLE_2
@@ -73,11 +73,11 @@ def _order(corpus: str, unit: Unit, standard: float, mixit: float) -> Claim:
     return in_order("table2.order", order, unit, column=corpus, needs=tuple(needs))
 
 
-_UNITS = {"all": NATS, _SOURCES: BITS_PER_BYTE, _TEXT: BITS_PER_BYTE}
+_UNITS = {"all": NATS, SOURCES: BITS_PER_BYTE, _TEXT: BITS_PER_BYTE}
 _LEVELS = {
     **{corpus: (TABLE_2["standard"][corpus] / 0.9, TABLE_2["mixit"][corpus] / 0.9)
        for corpus in _CORPORA},
-    **dict.fromkeys((_SOURCES, _TEXT), (3.3, 4.0)),
+    **dict.fromkeys((SOURCES, _TEXT), (3.3, 4.0)),
 }  # fmt: skip
 
 TABLE_2_EXHIBIT = Exhibit(
@@ -118,7 +118,7 @@ def _table_7(plan: Plan) -> Cells:
             _COVARIANCE,
             _has_all_starts,
         )
-        for run in _models(plan, "mixit", _corpora(plan)[0])
+        for run in models(plan, "mixit", _corpora(plan)[0])
     )
     return {
         variant: {

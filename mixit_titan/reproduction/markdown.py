@@ -20,7 +20,8 @@ def markdown_report(found: dict[str, Any]) -> str:
         for c in found["claims"]
     ]
     header = ("claim", "needs", "verdict", "resamples right", "paper", "ours")
-    lines.append(markdown_table(header, claims))
+    if claims:
+        lines.append(markdown_table(header, claims))
     lines += _image(found["summary"])
     for entry in found["exhibits"]:
         lines += _section(entry)

@@ -19,6 +19,7 @@ from mixit_titan.reproduction.paper import INCONSISTENCIES
 from mixit_titan.reproduction.summary import draw_summary
 from mixit_titan.reproduction.verdicts import MOST, NOT_RUN, cell_name, judge
 from mixit_titan.tasks.choice import FIRST_SEED, choices
+from mixit_titan.tasks.settings import Run
 from mixit_titan.versions import environment
 
 
@@ -162,8 +163,9 @@ def _notes(note: str, left: list[Job], total: int, failed: Collection[Path]) -> 
 
 
 def _choices(jobs: Iterable[Job]) -> dict[str, Any]:
-    """Where the settings of a task come from: files that `sweep --choose` wrote."""
-    tasks = {job.settings["task"] for job in jobs}
+    """Where the settings of a task come from: files that `sweep --choose` wrote. Nothing was chosen
+    for a stack."""
+    tasks = {job.settings["task"] for job in jobs if not _of_stack(job)}
     return {
         task: {
             "file": f"mixit_titan/tasks/choices/{task}.json",
@@ -173,6 +175,10 @@ def _choices(jobs: Iterable[Job]) -> dict[str, Any]:
         for task, choice in choices().items()
         if task in tasks
     }
+
+
+def _of_stack(job: Job) -> bool:
+    return any(isinstance(run, Run) and run.settings.stack for run in job.arguments)
 
 
 def _command(plan: Plan, exhibit: str) -> str:

@@ -93,6 +93,9 @@ class Metrics(MetricsProcessor):
     class Config(MetricsProcessor.Config):
         last_step: int = -1
         """Set from training.steps: the last step is always logged."""
+        run_name: str = ""
+        """Set from the folder and the model: what wandb calls the run, unless WANDB_RUN_NAME
+        does."""
 
     def __init__(self, config: Config, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -124,6 +127,8 @@ class Metrics(MetricsProcessor):
         if config.enable_wandb and (logs or config.save_for_all_ranks):
             never_prompt_for_wandb()
             _keep_wandb_run(Path(dump_folder))
+            if config.run_name:
+                os.environ.setdefault("WANDB_RUN_NAME", config.run_name)
         loggers = LoggerContainer()
         loggers.add_logger(
             super()._build_metric_logger(

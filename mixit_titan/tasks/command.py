@@ -78,10 +78,11 @@ def run_task(
 ) -> dict[str, Any]:
     described = run.described()
     task = task_name(run.task).replace(":", "-")  # no colons in paths
+    name = f"{task}_{as_folder(run.settings.name)}"
     # Of a variant, what is frozen instead is in the hash alone, as it has always been.
     named = run.settings.stack is None and run.settings.mixer is None
-    name = f"{task}_{as_folder(run.settings.variant if named else run.settings.name)}"
-    folder = out or Path("runs/tasks") / f"{name}_{run.hash}"
+    short = f"{task}_{run.settings.variant}" if named else name
+    folder = out or Path("runs/tasks") / f"{short}_{run.hash}"
     console = Console(stderr=True, quiet=quiet)
     reporter = Reporter(
         name, run.settings.steps, console=console, wandb_settings=described if wandb else None

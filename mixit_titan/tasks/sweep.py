@@ -127,10 +127,13 @@ def grid_points(args: SweepArguments) -> list[Point]:
         raise ConfigError("'held_out' is not for --grid and --set: --choose is on validation")
     base = [word for key, values in fixed.items() for word in _words(key, values[0])]
     points = {}
-    # A stack says what the variant would.
-    named = ("standard",) if "stack" in grid | fixed else args.variants
+    # A stack or a mixer says what the variant would.
+    instead = [key for key in ("stack", "mixer") if key in grid | fixed]
+    named = ("standard",) if instead else args.variants
     if named != args.variants != SweepArguments.variants:
-        raise ConfigError("--variants and stack: leave one of them out, a variant is a stack too")
+        raise ConfigError(
+            f"--variants and {instead[0]}: leave one of them out, a variant is a stack too"
+        )
     for variant in named:
         for values in itertools.product(*grid.values()):
             axes = dict(zip(grid, values, strict=True))

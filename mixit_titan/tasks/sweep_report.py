@@ -1,5 +1,6 @@
 """What a sweep found: mean and spread over seeds, the best of each variant, a picture."""
 
+import itertools
 import statistics
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,16 @@ from typing import Any
 from rich.console import Console
 
 from mixit_titan.files import write_json, write_text
-from mixit_titan.plotting import COLORS, OTHER, save_figure
+from mixit_titan.plotting import COLORS, save_figure
 from mixit_titan.tables import markdown_table, screen_table
 from mixit_titan.tasks.choice import rank
 from mixit_titan.tasks.loop import extra_figures
 
 Row = dict[str, Any]
+
+_OTHERS = ("C3", "C5", "C6", "C8", "C9")
+"""Colors of stacks that have no name, which are none of the variants'."""
+_WIDE = 60  # letters below an axis
 
 
 def write_report(task: str, axes: list[str], rows: list[Row], out: Path, console: Console) -> None:
@@ -104,6 +109,7 @@ def _plot(task: str, axes: list[str], groups: list[Row], path: Path) -> None:
     figure = Figure(figsize=(7, 4.5))
     plot = figure.subplots()
     ticks = list(dict.fromkeys(_tick(axes, group) for group in groups))
+    others = itertools.cycle(_OTHERS)
     for variant in dict.fromkeys(group["variant"] for group in groups):
         means, errors, places = [], [], []
         for place, tick in enumerate(ticks):
@@ -113,9 +119,10 @@ def _plot(task: str, axes: list[str], groups: list[Row], path: Path) -> None:
                 places.append(place)
                 means.append(100 * top["mean"])
                 errors.append(100 * top["std"])
-        color = COLORS.get(variant, OTHER)
+        color = COLORS.get(variant) or next(others)
         plot.errorbar(places, means, errors, label=variant, color=color, marker="o", capsize=3)
-    plot.set_xticks(range(len(ticks)), ticks)
+    long = sum(map(len, ticks)) > _WIDE
+    plot.set_xticks(range(len(ticks)), ticks, **({"rotation": 20, "ha": "right"} if long else {}))
     plot.set_xlabel(axes[0] if axes else "")
     plot.set_ylabel("test accuracy (%)")
     plot.set_ylim(0, 103)

@@ -6,6 +6,7 @@ Reads every *.npz in the folder named by MIXIT_TITAN_GOLDEN (default: ../shared/
 import dataclasses
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from mixit_titan.model.freezing import freeze
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.variants import VARIANTS
+from mixit_titan.model.stack import read_stack
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("MIXIT_TITAN_GOLDEN", ROOT / ".." / "shared" / "golden"))
 FILES = sorted(FOLDER.glob("*.npz"))
 MIXING_FILES = [file for file in FILES if file.stem.startswith("mixing_")]
+STACKED_FILES = [file for file in FILES if file.stem.startswith(("mixing_", "vanilla_"))]
 
 pytestmark = pytest.mark.skipif(not FILES, reason=f"no golden files in {FOLDER}")
 
@@ -58,7 +60,8 @@ def our_name(name: str, mixing: bool) -> str:
     return name.replace("qkv_linear.wv", "wv") if mixing else name
 
 
-def golden_model(golden: dict, config: dict) -> MixitLlama:
+def golden_model(golden: dict, config: dict, written: str | None = None) -> MixitLlama:
+    """Of the variant, or of a stack as it is `written`."""
     mixing = config["variant"] == "mixing"
     shape = Shape(
         width=config["dim"],
@@ -84,22 +87,26 @@ def golden_model(golden: dict, config: dict) -> MixitLlama:
         std="heads",
         sink_head=True,
     )
-    variant = VARIANTS[VARIANT[config["variant"]]]
-    model = llama_config(shape, variant, recipe).build()
+    stack = read_stack(written or VARIANT[config["variant"]], shape.layers)
+    model = llama_config(shape, stack, recipe).build()
     model.init_states()
     state = {
         our_name(key.removeprefix("param/"), mixing): torch.from_numpy(golden[key])
         for key in golden
         if key.startswith("param/")
     }
+    for layer in range(shape.layers):
+        if stack.pair(layer).mixer == "learned":
+            theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
+            state[f"layers.{layer}.attention.inner_attention.weight"] = theirs
     model.load_state_dict(state, strict=True)
     for layer, block in enumerate(model.layers.values()):
-        if mixing:
+        if stack.pair(layer).mixer == "mixing":
             theirs = torch.from_numpy(golden[f"attn_weights/{layer}"])
             inner = block.attention.inner_attention
             assert inner.matrix.shape[:2] == theirs.shape[:2]
             inner.matrix = keep(theirs.clone(), inner.spec, torch.float32)
-    freeze(model, variant)
+    freeze(model, stack)
     return model
 
 
@@ -113,6 +120,46 @@ def test_outputs_loss_and_gradients(golden: dict) -> None:
     config = json.loads(str(golden["config_json"]))
     mixing = config["variant"] == "mixing"
     model = golden_model(golden, config)
+    check(golden, model, mixing)
+    frozen = {our_name(name, mixing) for name in json.loads(str(golden["frozen_names_json"]))}
+    assert frozen == {name for name, p in model.named_parameters() if not p.requires_grad}
+
+
+# A window as long as the sequence is attention, and a learned matrix that is theirs is mixing; what
+# is frozen changes no other gradient. Layers: 0 and 1.
+HYBRIDS = {
+    "vanilla": {
+        "attention attention": set(),
+        "frozen_qk@last": {f"layers.1.attention.qkv_linear.w{x}" for x in "qk"},
+        "window@first": set(),
+        "window-freeze-v frozen_mlp": {
+            "layers.0.attention.qkv_linear.wv",
+            *(f"layers.1.feed_forward.w{n}" for n in (1, 2, 3)),
+        },
+    },
+    "mixing": {
+        "mixing*2": set(),
+        "mixit learned@last": set(),
+        "learned-freeze-matrix mixing-freeze-o": {
+            "layers.0.attention.inner_attention",
+            "layers.1.attention.wo",
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("golden", STACKED_FILES, ids=lambda path: path.stem, indirect=True)
+def test_hybrids_give_the_outputs_and_gradients_of_what_they_amount_to(golden: dict) -> None:
+    config = json.loads(str(golden["config_json"]))
+    for written, frozen in HYBRIDS[config["variant"]].items():
+        model = golden_model(golden, config, written)
+        found = {n.rpartition(".")[0] for n, p in model.named_parameters() if not p.requires_grad}
+        assert found == frozen
+        check(golden, model, config["variant"] == "mixing", frozen)
+
+
+def check(golden: dict, model: MixitLlama, mixing: bool, frozen: Collection[str] = ()) -> None:
+    """Logits, loss and gradients are theirs, but for modules that are `frozen`."""
     ids = torch.from_numpy(golden["input_ids"])
     logits = model(ids)
     assert (logits.detach() - torch.from_numpy(golden["logits"])).abs().max() < 2e-5
@@ -122,14 +169,13 @@ def test_outputs_loss_and_gradients(golden: dict) -> None:
     loss.backward()
 
     theirs = {our_name(k[5:], mixing): golden[k] for k in golden if k.startswith("grad/")}
+    theirs = {n: grad for n, grad in theirs.items() if n.rpartition(".")[0] not in frozen}
     ours = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    ours = {name: grad for name, grad in ours.items() if "inner_attention" not in name}  # learned
     assert ours.keys() == theirs.keys()
     for name, grad in theirs.items():
         error = np.abs(ours[name].numpy() - grad).max() / np.abs(grad).max()
         assert error < 1e-4, f"gradient of {name}: relative error {error:.1e}"
-
-    frozen = {our_name(name, mixing) for name in json.loads(str(golden["frozen_names_json"]))}
-    assert frozen == {name for name, p in model.named_parameters() if not p.requires_grad}
 
 
 @pytest.mark.parametrize("golden", MIXING_FILES, ids=lambda path: path.stem, indirect=True)

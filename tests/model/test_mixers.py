@@ -28,7 +28,7 @@ SHAPE = dataclasses.replace(TINY, window=5)
 POSITIONAL = ["learned", "uniform", "linear", "embedding"]
 NEW = [*POSITIONAL, "window"]
 HEADS, HEAD, LENGTH = 4, 8, 24
-STACKS = [*NEW, "window learned", "embedding standard", "uniform mixit"]
+STACKS = [*MIXERS, "window learned", "embedding standard", "uniform mixit"]
 
 
 def test_the_registry_is_what_stacks_are_made_of() -> None:
@@ -99,7 +99,12 @@ def test_a_window_sees_the_last_tokens_of_its_document() -> None:
 
 
 def model(stack: str) -> MixitLlama:
-    return build(stack, shape=SHAPE)
+    """With a learned matrix of which no element is zero: it starts as a lower triangle."""
+    found = build(stack, shape=SHAPE)
+    for name, weight in found.named_parameters():
+        if name.endswith("inner_attention.weight"):
+            nn.init.normal_(weight, std=0.2, generator=torch.Generator().manual_seed(3))
+    return found
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -114,8 +119,31 @@ def test_a_token_changes_no_output_before_it_and_none_of_another_document(
         assert not moved[:, :10].any() and moved[:, 10:].any(1).all()
         moved = (ours(tokens, packed) - ours(changed, packed)).abs().amax(-1) > 0
         assert not moved[:, :10].any() and not moved[:, 17:].any() and moved[:, 10:17].any()
+        assert moved[:, 10].all()  # itself
         alone = ours(tokens[:, 8:17])
         torch.testing.assert_close(ours(tokens, packed)[:, 8:17], alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_no_gradient_comes_from_a_later_token_or_another_document(
+    stack: str, tokens: torch.Tensor
+) -> None:
+    """Of one output, by each place of the input: exactly zero outside of its document's past."""
+    ours = model(stack)
+    packed = torch.tensor([*range(8), *range(9), *range(7)]).expand(2, -1)
+    for positions, first in ((None, 0), (packed, 8)):
+        found: list[torch.Tensor] = []
+
+        def keep(*seen: torch.Tensor, found: list[torch.Tensor] = found) -> None:
+            found.append(seen[-1])
+            seen[-1].retain_grad()
+
+        hook = ours.tok_embeddings.register_forward_hook(keep)
+        ours(tokens, positions)[:, 12].logsumexp(-1).sum().backward()
+        hook.remove()
+        reached = found[0].grad.abs().amax(-1) > 0
+        assert not reached[:, :first].any() and not reached[:, 13:].any()
+        assert reached[:, 9:13].all()  # which even a window of 5 sees
 
 
 @pytest.mark.parametrize("stack", STACKS)

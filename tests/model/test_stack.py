@@ -105,7 +105,9 @@ MISTAKES = {
     "mixit@2-4": "says @2-4, and the model has the layers 0 to 3",
     "mixit@4": "says @4, and the model has the layers 0 to 3",
     "mixit@0-1 standard@1": "'mixit@0-1 standard@1' names layer 1 twice",
-    "mixing-freeze-qk standard": "the mixing mixer has no queries and keys",
+    "mixing-freeze-qk standard": "'mixing-freeze-qk' in the stack 'mixing-freeze-qk standard' "
+    "freezes 'qk', but the mixing mixer has no queries and keys: remove it",
+    "window-freeze-v-matrix": "freezes 'matrix', but the window mixer has no matrices to train",
     "mixit attention-freeze-x": "unknown part 'x' in the stack",
     "mixit attention-freeze-head": "freezes 'head', which is no part of a layer: name it in freeze",
 }

@@ -21,6 +21,9 @@ UNTIL_10 = ["--training.steps", "10", "--lr_scheduler.total_steps", str(STEPS)]
 EQUAL = {
     "equal_mixit": ("mixing mixing", [], "mixit"),
     "equal_random": ("attention-freeze-qk-v-o-mlp-norm*2", [], "random"),
+    "equal_frozen_qk": ("frozen_qk@0 frozen_qk@1", [], "frozen_qk"),
+    "equal_frozen_mlp": ("frozen_mlp@lower attention-freeze-mlp@upper", [], "frozen_mlp"),
+    "equal_standard": ("attention@last", [], "standard"),
 }
 MIXERS = ["learned window", "embedding linear", "uniform learned-freeze-matrix"]
 SPLIT = {

@@ -1,0 +1,94 @@
+"""How much attention is needed, and where: stacks of four layers from all-mixing to all-attention.
+
+Not of the paper, and not run by default. All stacks of a column share the row of the task's cpu
+preset, with four layers; the language models are those of Table 2.
+"""
+
+import dataclasses
+from functools import partial
+
+from mixit_titan.model.stack import read_stack
+from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit, Shown, measure
+from mixit_titan.reproduction.jobs import Plan, stack_point
+from mixit_titan.reproduction.language import SOURCES, models
+from mixit_titan.reproduction.stacks_figure import draw_stacks
+from mixit_titan.reproduction.units import BITS_PER_BYTE, LAYERS, PERCENT
+
+_LAYERS = 4
+_STACKS = (
+    "mixit",
+    "mixit standard@first",
+    "mixit standard@1",
+    "mixit standard@2",
+    "mixit standard@last",
+    "mixit standard@lower",
+    "mixit standard@upper",
+    "mixit standard",
+    "standard mixit@1-2",
+    "standard mixit@first",
+    "standard mixit@last",
+    "standard",
+)
+_NO_LANGUAGE_MODEL = ("mixit standard@1", "mixit standard@2", "standard mixit@1-2")
+"""For the sake of time: these have tasks only."""
+_SHARE = "attention layers"
+_TASKS = {"retrieval": "retrieval", "k-hop": "hop"}
+_LANGUAGE = "language model (bits per byte)"
+
+
+def share_of_attention(stack: str) -> float:
+    return sum(pair.attends for pair in read_stack(stack, _LAYERS).fill(_LAYERS)) / _LAYERS
+
+
+def _cells(plan: Plan) -> Cells:
+    """At any scale the sizes of cpu."""
+    plan = dataclasses.replace(plan, scale="cpu")
+    return {stack: _row(plan, stack) for stack in _STACKS}
+
+
+def _row(plan: Plan, stack: str) -> dict[str, Cell]:
+    row = {_SHARE: Cell(counted=share_of_attention(stack))}
+    for name, task in _TASKS.items():
+        row[name] = Cell((stack_point(plan, task, stack, layers=_LAYERS),))
+    if stack not in _NO_LANGUAGE_MODEL:
+        jobs = models(plan, stack, SOURCES)
+        row[_LANGUAGE] = Cell((jobs,), lambda line: line["bits_per_byte"])
+    return row
+
+
+def _note(plan: Plan) -> str:
+    """What was held equal, and what one layer of attention does, by the means that are there."""
+    shown = measure(STACKS_EXHIBIT, _cells(plan))
+    found = [said for column in (*_TASKS, _LANGUAGE) if (said := _of_one_layer(shown, column))]
+    equal = "All stacks of a column have one width, learning rate, batch and number of steps."
+    return f"{equal} One attention layer of four: {'; '.join(found)}." if found else equal
+
+
+def _of_one_layer(shown: Shown, column: str) -> str:
+    """Empty until all of them are run."""
+    means = {row: found.get(column) for row, found in shown.figures.items() if column in found}
+    if None in means.values():
+        return ""
+    unit = shown.exhibit.unit(column)
+    one = [row for row in means if share_of_attention(row) == 1 / _LAYERS]
+    by_value = sorted(one, key=means.get, reverse=unit is not PERCENT)
+    worst, best = (f"{unit.show(means[row])} with `{row}`" for row in (by_value[0], by_value[-1]))
+    none, all_of_them = (unit.show(means[row]) for row in ("mixit", "standard"))
+    return f"{column} from {worst} to {best} (none: {none}, all: {all_of_them})"
+
+
+STACKS_EXHIBIT = Exhibit(
+    id="stacks",
+    title="Stacks: attention by number and place",
+    row="stack",
+    column="figure",
+    units={_SHARE: LAYERS, "all": PERCENT, _LANGUAGE: BITS_PER_BYTE},
+    paper={},
+    claims=(),
+    cells=_cells,
+    draw=partial(draw_stacks, layers=_LAYERS),
+    caption="Accuracy of two tasks and validation loss of a small language model against the "
+    "number of attention layers out of four, the others mixing; a marker for each place.",
+    note=_note,
+    by_default=False,
+)
