@@ -48,7 +48,8 @@ def _score_by_attention(plot: Any, stacks: list[dict[str, Any]]) -> None:
             capsize=3,
             label=each["stack"],
         )
-    plot.legend(fontsize=8)
+    if any(each["score"] for each in stacks):
+        plot.legend(fontsize=8)
     plot.set_xlim(-5, 105)
     plot.set_xticks([0, 25, 50, 75, 100])
     plot.set_ylim(0, 103)

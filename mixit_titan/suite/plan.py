@@ -15,17 +15,18 @@ from mixit_titan.suite.cells import Cell
 from mixit_titan.suite.suites import Problem, find_suite
 from mixit_titan.tasks.baselines import BASELINES
 from mixit_titan.tasks.choice import FIRST_SEED
-from mixit_titan.tasks.grid import option_words, read_grid
+from mixit_titan.tasks.grid import fixed_words, option_words, read_grid
 from mixit_titan.tasks.models import model_config
 from mixit_titan.tasks.options import parse, preset_run
-from mixit_titan.tasks.settings import Run
+from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.task import task_class
 
 _FEWEST, _MOST = 2, 64  # layers to look for
-_OWN = {"variant": "--stacks", "stack": "--stacks", "mixer": "--stacks", "layers": "--layers"}
-_OWN |= {
-    "seed": "--seeds and --first-seed",
-    "held_out": "neither: settings are chosen on validation",
+_OWN = {
+    **dict.fromkeys(("variant", "stack", "mixer"), "use --stacks"),
+    "layers": "use --layers",
+    "seed": "use --seeds and --first-seed",
+    "held_out": "settings are chosen on validation, and reported on the test set",
 }
 
 
@@ -70,8 +71,10 @@ class SuiteArguments:
         return Path("runs/suite") / self.name if self.out is None else self.out
 
     @property
-    def grid_words(self) -> tuple[str, ...]:
-        return self.grid or tuple(getattr(find_suite(self.name), self.scale).split())
+    def tried(self) -> dict[str, tuple[str, ...]]:
+        """The grid, as it is written."""
+        grid = read_grid(self.grid) or find_suite(self.name).grid(self.scale)
+        return {key: tuple(values) for key, values in grid.items()}
 
 
 def suite_cells(args: SuiteArguments) -> list[Cell]:
@@ -86,11 +89,14 @@ def suite_cells(args: SuiteArguments) -> list[Cell]:
     if not stacks:
         raise ConfigError("--stacks names none: write some, as in --stacks standard,mixit")
     layers = args.layers or fewest_layers(stacks)
-    grid, fixed = read_grid(args.grid_words), read_grid(args.fixed)
+    names = [Settings(**_model(stack), layers=layers).name for stack in stacks]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"--stacks has {name!r} twice: leave one of them out")
+    grid, fixed = args.tried, read_grid(args.fixed)
     _check_keys(problems, args.scale, grid, fixed)
-    words = [word for key, values in fixed.items() for word in option_words(key, values[0])]
-    words += ["--layers", str(layers)]
-    cells = [
+    words = [*fixed_words(fixed), "--layers", str(layers)]
+    return [
         Cell(
             problem=name,
             places=_places(problem, args.scale, stack, grid, words),
@@ -102,10 +108,6 @@ def suite_cells(args: SuiteArguments) -> list[Cell]:
         for name, problem in problems.items()
         for stack in stacks
     ]
-    for first, second in itertools.combinations(cells[: len(stacks)], 2):
-        if first.stack == second.stack:
-            raise ConfigError(f"--stacks has {first.stack!r} twice: leave one of them out")
-    return cells
 
 
 def fewest_layers(stacks: list[str]) -> int:
@@ -123,25 +125,25 @@ def fewest_layers(stacks: list[str]) -> int:
 
 
 def _places(
-    problem: Problem, scale: str, stack: str, grid: dict[str, list[str]], words: list[str]
+    problem: Problem, scale: str, stack: str, grid: dict[str, tuple[str, ...]], words: list[str]
 ) -> tuple[Run, ...]:
     """The run of each place, with nothing of what was chosen for a variant before."""
-    named = "variant" if stack in (*VARIANTS, *BASELINES) else "stack"
-    own = read_grid(tuple(getattr(problem, scale).split()))
-    words = [
-        f"--{named}={stack}",
-        *(w for k, v in own.items() for w in option_words(k, v[0])),
-        *words,
-    ]
-    cls, runs = task_class(problem.task), []
+    name, runs = problem.task, []
+    ((option, value),) = _model(stack).items()
+    words = [f"--{option}={value}", *fixed_words(problem.options(scale)), *words]
+    default = preset_run(name, scale, words, chosen=False)
     for values in itertools.product(*grid.values()):
         place = [w for item in zip(grid, values, strict=True) for w in option_words(*item)]
-        default = preset_run(problem.task, scale, words, chosen=False)
-        run = parse(Run[cls], default, problem.task, [*words, *place])
+        run = parse(Run[task_class(name)], default, name, [*words, *place])
         run.check()
         model_config(run)
         runs.append(run)
     return tuple({run.hash: run for run in runs}.values())
+
+
+def _model(stack: str) -> dict[str, str]:
+    """The option that names it."""
+    return {"variant" if stack in (*VARIANTS, *BASELINES) else "stack": stack}
 
 
 def _problems(args: SuiteArguments) -> dict[str, Problem]:
@@ -157,13 +159,13 @@ def _problems(args: SuiteArguments) -> dict[str, Problem]:
 def _check_keys(
     problems: dict[str, Problem],
     scale: str,
-    grid: dict[str, list[str]],
+    grid: dict[str, tuple[str, ...]],
     fixed: dict[str, list[str]],
 ) -> None:
     for key in grid | fixed:
         if key in _OWN:
-            raise ConfigError(f"{key!r} is not for --grid and --set: use {_OWN[key]}")
-        if any(key in read_grid(tuple(getattr(p, scale).split())) for p in problems.values()):
+            raise ConfigError(f"{key!r} is not for --grid and --set: {_OWN[key]}")
+        if any(key in problem.options(scale) for problem in problems.values()):
             raise ConfigError(
                 f"{key!r} tells the tasks of the suite apart: use --only to take some"
             )

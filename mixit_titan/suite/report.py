@@ -14,7 +14,6 @@ from mixit_titan.suite.figure import draw
 from mixit_titan.suite.plan import SuiteArguments
 from mixit_titan.tables import markdown_table, screen_table
 from mixit_titan.tasks.choice import FIRST_SEED, RULE
-from mixit_titan.tasks.grid import read_grid
 from mixit_titan.tasks.sweep_report import spread
 
 Found = dict[str, Any]
@@ -45,7 +44,7 @@ def summarize(args: SuiteArguments, cells: list[Cell], failed: Collection[Path])
         "scale": args.scale,
         "version": __version__,
         "layers": cells[0].places[0].settings.layers,
-        "grid": read_grid(args.grid_words),
+        "grid": args.tried,
         "rule": RULE,
         "choosing_seed": FIRST_SEED,
         "seeds": [*cells[0].seeds],

@@ -7,6 +7,7 @@ options of a problem are written as for `mixit-titan sweep`.
 from dataclasses import dataclass
 
 from mixit_titan.errors import unknown
+from mixit_titan.tasks.grid import read_grid
 
 SCALES = ("cpu", "paper")
 
@@ -18,6 +19,9 @@ class Problem:
     """Options beside the preset, at each scale."""
     paper: str = ""
 
+    def options(self, scale: str) -> dict[str, list[str]]:
+        return read_grid(getattr(self, scale).split())
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -26,6 +30,9 @@ class Suite:
     cpu: str = "lr=1e-3,3e-3,1e-2"
     """The grid, at each scale."""
     paper: str = "lr=3e-4,1e-3,3e-3"
+
+    def grid(self, scale: str) -> dict[str, list[str]]:
+        return read_grid(getattr(self, scale).split())
 
 
 SUITES = {

@@ -23,7 +23,7 @@ from mixit_titan.options import read_options
 from mixit_titan.ranges import Range
 from mixit_titan.tasks.choice import FIRST_SEED, RULE, describe_choice, with_keys
 from mixit_titan.tasks.command import find_device
-from mixit_titan.tasks.grid import option_words, read_grid
+from mixit_titan.tasks.grid import fixed_words, option_words, read_grid
 from mixit_titan.tasks.job import TASK_MODULES, task_job
 from mixit_titan.tasks.loop import extra_figures
 from mixit_titan.tasks.models import model_config
@@ -125,7 +125,7 @@ def grid_points(args: SweepArguments) -> list[Point]:
             raise ConfigError(f"{key!r} is not for --grid and --set: use --{key}s")
     if args.choose and "held_out" in grid | fixed:
         raise ConfigError("'held_out' is not for --grid and --set: --choose is on validation")
-    base = [word for key, values in fixed.items() for word in option_words(key, values[0])]
+    base = fixed_words(fixed)
     points = {}
     # A stack says what the variant would.
     named = ("standard",) if "stack" in grid | fixed else args.variants

@@ -97,7 +97,7 @@ FORMS: dict[str, tuple[Any, list[str], tuple[str, ...]]] = {
     "drill": (DrillArguments, ["{good.config}", "--out", NOWHERE], ("--out",)),
     "demo": (DemoArguments, ["--out", NOWHERE], ("--out",)),
     "sweep": (SweepArguments, ["addition", "--out", NOWHERE], ("--out",)),
-    "suite": (SuiteArguments, ["state", "--out", NOWHERE], ("--out",)),
+    "suite": (SuiteArguments, ["state", "--only", "parity", "--out", NOWHERE], ("--out",)),
     "bench": (BenchArguments, [*_SMALL, "--out", NOWHERE], ("--out", "--limits")),
     "generate": (GenerateArguments, ["{good.run}", "--prompt", "The", "--tokens", "2"], ()),
     "export": (ExportArguments, ["{good.run}", "--out", "out"], ("--out",)),

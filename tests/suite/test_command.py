@@ -115,6 +115,7 @@ def test_a_rate_that_diverges_is_not_chosen(
         "suite mad --grid lr": "'lr' is no part of a grid",
         "suite mad --set layers=3": "'layers' is not for --grid and --set: use --layers",
         "suite mad --set lr=1": "'lr' is in --grid and in --set",
+        "suite mad --set width=8,16": "--set width=8,16: it takes one value, --grid several",
         "suite mad --set pairs=3": "unknown option of mad_recall '--pairs'",
         "suite mad --set heads=3": "model.heads = 3 does not divide",
         "suite recall --set pairs=3": "'pairs' tells the tasks of the suite apart",
