@@ -54,7 +54,15 @@ def summarize(args: SuiteArguments, cells: list[Cell], failed: Collection[Path])
             for stack, share in stacks.items()
         ],
         "cells": entries,
+        **_cost(cells, failed),
     }
+
+
+def _cost(cells: list[Cell], failed: Collection[Path]) -> Found:
+    """How many runs are done, and the seconds of all, in all of their starts."""
+    jobs = [job for cell in cells for job in [*cell.searched(), *cell.reported(failed)]]
+    done = [job for job in jobs if job.result is not None]
+    return {"runs": len(done), "seconds": round(sum(job.seconds for job in jobs), 3)}
 
 
 def _entry(cell: Cell, failed: Collection[Path]) -> Found:
@@ -104,5 +112,6 @@ def _about(found: Found) -> str:
     return (
         f"Test accuracy, mean and standard deviation over the seeds {seeds}, at {found['scale']} "
         f"scale; tried for each task and stack, on validation and seed {found['choosing_seed']}: "
-        f"{grid}."
+        f"{grid}. {found['runs']} runs took {found['seconds'] / 60:,.0f} minutes in all, each in a "
+        "process of its own."
     )

@@ -25,15 +25,29 @@ def results(out: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in sorted(out.glob("*/result.json"))]
 
 
-@pytest.mark.usefixtures("job_server")
 def test_a_suite_reports_the_seeds_of_what_was_best_on_validation(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Every figure again, from the results of the single runs."""
-    call(monkeypatch, f"{LINE} {GRID} --seeds 2 --first-seed 5 --out {tmp_path}")
-    found, printed = json.loads((tmp_path / "suite.json").read_text()), capsys.readouterr().out
-    runs = results(tmp_path)
-    assert len(runs) == 2 * 2 * (2 + 2)
+    """Trained by the commands that it lists: first those that choose, then those that are reported,
+    and nothing is left for it. Every figure again, from the results of the single runs."""
+    out = tmp_path / "a folder"
+    line = f"{LINE} {GRID} --seeds 2 --first-seed 5 --out '{out}'"
+    counts = []
+    for _ in range(3):
+        call(monkeypatch, f"{line} --list")
+        commands = capsys.readouterr().out.splitlines()
+        counts.append(len(commands))
+        for command in commands:
+            call(monkeypatch, command)
+        capsys.readouterr()
+    assert counts == [2 * 2 * 2, 2 * 2 * 2, 0]
+    call(monkeypatch, line)
+    printed, said = capsys.readouterr()
+    assert "16 jobs, 16 of them done before" in said
+    found = json.loads((out / "suite.json").read_text())
+    runs = results(out)
+    assert len(runs) == found["runs"] == 2 * 2 * (2 + 2)
+    assert found["seconds"] == pytest.approx(sum(run["seconds"] for run in runs), abs=0.01)
     assert found["seeds"] == [5, 6] and found["choosing_seed"] == FIRST_SEED
     means = {}
     for cell in found["cells"]:
@@ -50,7 +64,7 @@ def test_a_suite_reports_the_seeds_of_what_was_best_on_validation(
         assert cell["accuracy"]["mean"] == pytest.approx(statistics.fmean(accuracies))
         assert cell["accuracy"]["std"] == pytest.approx(statistics.stdev(accuracies))
         shown = f"{100 * statistics.fmean(accuracies):.2f} ±"
-        assert shown in printed and shown in (tmp_path / "suite.md").read_text()
+        assert shown in printed and shown in (out / "suite.md").read_text()
     assert [each["stack"] for each in found["stacks"]] == ["standard", "mixit standard"]
     assert [each["attention"] for each in found["stacks"]] == [1.0, 0.5]
     for each in found["stacks"]:
@@ -60,28 +74,7 @@ def test_a_suite_reports_the_seeds_of_what_was_best_on_validation(
         )
         by_seed = [statistics.fmean(pair) for pair in zip(*tasks, strict=True)]
         assert each["score"]["std"] == pytest.approx(statistics.stdev(by_seed))
-    assert (tmp_path / "suite.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.usefixtures("job_server")
-def test_a_list_of_commands_trains_all_that_a_suite_reports(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    """First those that choose, then those that are reported: nothing is left to train."""
-    line = f"suite state --only parity --stacks 'mixit standard' --set {SMALL} {GRID} --seeds 1"
-    line += f" --out '{tmp_path / 'a folder'}'"
-    counts = []
-    for _ in range(3):
-        capsys.readouterr()
-        call(monkeypatch, f"{line} --list")
-        commands = capsys.readouterr().out.splitlines()
-        counts.append(len(commands))
-        for command in commands:
-            call(monkeypatch, command)
-    assert counts == [2, 1, 0]
-    call(monkeypatch, line)
-    assert "3 jobs, 3 of them done before" in capsys.readouterr().err
-    assert len(results(tmp_path / "a folder")) == 3
+    assert (out / "suite.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.usefixtures("job_server")
