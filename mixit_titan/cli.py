@@ -121,6 +121,12 @@ def sweep(arguments: list[str]) -> None:
     sweep_command(arguments)
 
 
+def suite(arguments: list[str]) -> None:
+    from mixit_titan.suite.command import suite_command
+
+    suite_command(arguments)
+
+
 def bench(arguments: list[str]) -> None:
     from mixit_titan.bench.arguments import means_the_cpu, read_arguments
 
@@ -179,6 +185,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "demo": demo,
     "task": task,
     "sweep": sweep,
+    "suite": suite,
     "bench": bench,
     "generate": generate,
     "export": export,
@@ -201,6 +208,7 @@ def _usage() -> str:
         "  demo                train all five variants on this machine and compare them\n"
         "  task NAME           train and test a variant on one small task, or show its examples\n"
         "  sweep TASK          a grid of settings, variants and seeds on one task\n"
+        "  suite NAME          a family of synthetic tasks for several stacks\n"
         "  bench [CONFIG.toml] throughput of the variants, beside the ratio of their FLOPs\n"
         "  generate RUN_DIR    text from a trained model\n"
         "  export RUN_DIR      a trained model as a Hugging Face folder\n"

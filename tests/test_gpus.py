@@ -109,6 +109,7 @@ def old_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         f"train {MIXIT} --device gpu --dump_folder OUT",
         "task addition --out OUT",
         "sweep addition --out OUT",
+        "suite state --only parity --out OUT",
         "bench --out OUT",
         "demo --out OUT",
         "reproduce --out OUT",

@@ -15,6 +15,7 @@ from tests.fuzz.files import BENCH
 COMMANDS = {
     "task": "task modular --steps 2 --out OUT",
     "sweep": "sweep modular --variants standard --set steps=2 --out OUT",
+    "suite": "suite state --only parity --set steps=2 --out OUT",
     "demo": "demo --steps 10 --out OUT",
     "bench": "bench --width 16 --out OUT",
     "bench on two ranks": "bench --width 16 --nproc 2 --out OUT",

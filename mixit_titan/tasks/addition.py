@@ -41,6 +41,10 @@ class Addition(Task):
     def positions(self) -> int:
         return 3 * self.digits + 3
 
+    @property
+    def length_key(self) -> str:
+        return "digits"
+
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
         low, high = 10 ** (self.digits - 1), 10**self.digits
         a_N, b_N = rng.integers(low, high, (2, count))

@@ -5,14 +5,18 @@ writes `choice.json`. Those that the `cpu` presets are made of lie in `choices/`
 as the command wrote them: what was chosen stands beside all that was tried.
 """
 
+import dataclasses
 import functools
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mixit_titan.json_form import COUNT, NUMBER
 from mixit_titan.reading import read_json
+
+if TYPE_CHECKING:
+    from mixit_titan.tasks.settings import Run
 
 FIRST_SEED = 10_000
 """Seeds from here on are for choosing, those below are for reporting."""
@@ -50,6 +54,12 @@ def chosen_values(task: str, variant: str) -> dict[str, Any]:
 def rank(place: Mapping[str, float]) -> tuple[float, float]:
     """Of a place with its mean accuracy and loss; the greatest is chosen (RULE)."""
     return place["accuracy"], -place["loss"]
+
+
+def with_keys(run: "Run", keys: list[str]) -> dict[str, Any]:
+    """The description of a run, with all keys of the grid: defaults may be left out of it."""
+    plain = dataclasses.asdict(run.settings) | dataclasses.asdict(run.task)
+    return run.described() | {key: plain[key] for key in keys}
 
 
 def describe_choice(

@@ -52,6 +52,10 @@ class Induction(Task):
     def positions(self) -> int:
         return self.max_gap + 2 * self.pattern - 1
 
+    @property
+    def length_key(self) -> str:
+        return "max_gap"
+
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
         gap_N = rng.integers(self.min_gap, self.max_gap + 1, count)
         pattern_PN = distinct(rng, self.vocab, self.pattern, count)

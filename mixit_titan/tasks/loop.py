@@ -33,6 +33,7 @@ from mixit_titan.tasks.checkpoint import (
     save_state,
 )
 from mixit_titan.tasks.evaluation import Batch, Score, evaluate, loss_of
+from mixit_titan.tasks.lengths import accuracy_by_length
 from mixit_titan.tasks.models import build_model, check_memory, count, trained_parameters
 from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
@@ -211,10 +212,13 @@ class Loop:
 
     def result(self, score: Score) -> dict[str, Any]:
         trainable = count(trained_parameters(self.model))
+        place = (self.forward, self.device, self.autocast)
+        by_length = accuracy_by_length(self.run, score, *place)
         result = {
             "task": task_name(self.run.task),
             "variant": self.settings.name,
             **asdict(score),
+            "slices": score.slices | by_length,
             "trainable_params": trainable,
             "params": count(self.model.parameters()),
             "steps": self.step,

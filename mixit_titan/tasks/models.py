@@ -12,10 +12,8 @@ from mixit_titan.model.accounting import least_bytes
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.model.pairs import PAIRS
 from mixit_titan.model.recipes import RECIPES, Recipe
 from mixit_titan.model.shapes import Shape
-from mixit_titan.model.stack import Stack
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.tasks.baselines import Lstm
 from mixit_titan.tasks.bottleneck import BottleneckDecoder
@@ -63,7 +61,7 @@ def model_config(run: Run) -> MixitLlama.Config | None:
         init_seed=settings.seed,
         mixing_seed=settings.seed,
         attention="sdpa",
-        learned_positions=settings.variant == "random" or _has_random(settings, stack),
+        learned_positions=settings.learned_positions,
     )
 
 
@@ -88,7 +86,7 @@ def _with_head(model: nn.Module, run: Run) -> nn.Module:
             model,
             width=settings.width,
             tokens=task.token_count,
-            positions=task.positions,
+            positions=run.positions,
             seed=settings.seed,
         )
     return model
@@ -123,17 +121,11 @@ def _shape(run: Run, *, scaled: bool) -> Shape:
         heads=settings.heads,
         hidden=4 * settings.width,
         vocab=run.task.token_count,
-        seq_len=run.task.positions,
+        seq_len=run.positions,
         bias=settings.bias,
         init_std=own_std if settings.init_std is None else settings.init_std,
         embedding_std=settings.embedding_std,
     )
-
-
-def _has_random(settings: Settings, stack: Stack) -> bool:
-    """Whether a stack that was written has a layer of `random`. The same parts frozen by --freeze
-    have no learned positions, as they had none before there were stacks."""
-    return settings.stack is not None and PAIRS["random"] in stack.pairs
 
 
 def _recipe(settings: Settings) -> Recipe:

@@ -3,11 +3,11 @@
     tokens  3 9 5 6 5 _ _ _ 3 _ _ _     (3 -> 9, 5 -> 6; what was 5, and what was 3?)
     labels  . . . . 6 . . . 9 . . .
 
-MQAR of Arora et al., "Zoology" (arXiv 2312.04927), with the names and defaults of their code
-(HazyResearch/zoology). No key and no value comes twice among the pairs. What follows the pairs is
-divided into slots of two tokens, and each key in turn takes the first token of a free one: slot i =
-1, 2, ... with a probability proportional to i^(power_a - 1). Below power_a = 1 most queries come
-early, at 1 all slots are alike.
+MQAR of Arora et al., "Zoology" (arXiv 2312.04927), with the names of their code
+(HazyResearch/zoology) and the values that its config of Figure 2 has. No key and no value comes
+twice among the pairs. What follows the pairs is divided into slots of two tokens, and each key in
+turn takes the first token of a free one: slot i = 1, 2, ... with a probability proportional to
+i^(power_a - 1). Below power_a = 1 most queries come early, at 1 all slots are alike.
 
 Token 0 fills the rest. Of the others, the lower half of the vocabulary are keys and the upper half
 are values.

@@ -54,6 +54,10 @@ class Retrieval(Task):
     def positions(self) -> int:
         return 2 * self.pairs + 1
 
+    @property
+    def length_key(self) -> str:
+        return "pairs"
+
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
         m_N = rng.integers(1, self.pairs + 1, count)
         keys_PN = self.vocab - self.all_keys + distinct(rng, self.all_keys, self.pairs, count)

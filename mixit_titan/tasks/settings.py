@@ -10,12 +10,14 @@ import tyro
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import json_text
 from mixit_titan.kernels.mixing import Noise
+from mixit_titan.model.pairs import PAIRS
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.stack import Stack
 from mixit_titan.model.variants import VARIANTS, find_stack, find_variant
 from mixit_titan.options import flag
 from mixit_titan.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Range, check_fields
 from mixit_titan.tasks.baselines import BASELINES
+from mixit_titan.tasks.lengths import check_test_lengths, longer_tasks
 from mixit_titan.tasks.task import Task, task_name
 
 T = TypeVar("T", bound=Task)
@@ -75,6 +77,9 @@ class Settings:
     held_out: Literal["test", "validation"] = "test"
     """What is evaluated. `validation`, for choosing settings: one training example in eight is held
     out and evaluated in the place of the test set."""
+    test_length: Annotated[tuple[int, ...], Range(least=1, most=2**20)] = ()
+    """Lengths beyond that of the training sequences, to test on after training: values of --length,
+    or of what makes the task longer. For models of attention alone, and for an LSTM."""
     seed: Annotated[int, SEED] = 0
     """Of the data, the initial weights and the mixing matrices."""
     eval_every: Annotated[int, COUNT] = 250
@@ -110,6 +115,14 @@ class Settings:
         stack = self.layer_stack()
         return self.variant if stack is None else stack.name
 
+    @property
+    def learned_positions(self) -> bool:
+        """Whether a layer of `random` asks for one learned vector per position. The same parts
+        frozen by --freeze have none, as they had none before there were stacks."""
+        stack = self.layer_stack()
+        written = self.stack is not None and stack is not None and PAIRS["random"] in stack.pairs
+        return self.variant == "random" or written
+
     def _check_knobs(self) -> None:
         """Refuse what the variant does not have."""
         stack = self.layer_stack()
@@ -128,7 +141,7 @@ class Settings:
             raise unknown("recipe", self.recipe, RECIPES)
 
 
-_LATER = ("noise", "std", "held_out", "stack", "mixer")
+_LATER = ("noise", "std", "held_out", "stack", "mixer", "test_length")
 """What the first runs do not say, because it was always the default."""
 
 
@@ -147,6 +160,12 @@ class Run(Generic[T]):
                 f"--no-causal: {task_name(self.task)} asks within the sequence, and a matrix that "
                 "looks ahead would see the answers; it is for tasks such as yelp"
             )
+        check_test_lengths(self)
+
+    @property
+    def positions(self) -> int:
+        """Of the longest sequence that the model is trained or tested on."""
+        return max(task.positions for task in (self.task, *longer_tasks(self).values()))
 
     def described(self) -> dict[str, Any]:
         """A flat description, ready for JSON."""

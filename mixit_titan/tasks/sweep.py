@@ -4,7 +4,6 @@ Every point is a run of the task in a process of its own, in a folder that is na
 settings: a finished one is kept, any other resumes from its checkpoint or starts again.
 """
 
-import dataclasses
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,9 @@ from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.options import read_options
 from mixit_titan.ranges import Range
-from mixit_titan.tasks.choice import FIRST_SEED, RULE, describe_choice
+from mixit_titan.tasks.choice import FIRST_SEED, RULE, describe_choice, with_keys
 from mixit_titan.tasks.command import find_device
+from mixit_titan.tasks.grid import fixed_words, option_words, read_grid
 from mixit_titan.tasks.job import TASK_MODULES, task_job
 from mixit_titan.tasks.loop import extra_figures
 from mixit_titan.tasks.models import model_config
@@ -111,7 +111,7 @@ def sweep_command(arguments: list[str]) -> None:
         found = [(point, job.result) for point, job in zip(points, jobs, strict=True)]
         rows = [point.row(result) for point, result in found if result is not None]
         if rows:
-            write_report(args.task, list(_grid(args.grid)), rows, args.out, Console())
+            write_report(args.task, list(read_grid(args.grid)), rows, args.out, Console())
         if args.choose and len(rows) == len(points):
             _write_choice(args, points, rows)
     runner.raise_if_failed()
@@ -119,13 +119,13 @@ def sweep_command(arguments: list[str]) -> None:
 
 def grid_points(args: SweepArguments) -> list[Point]:
     """All combinations, each one checked before the first is trained."""
-    grid, fixed = _grid(args.grid), _grid(args.fixed)
+    grid, fixed = read_grid(args.grid), read_grid(args.fixed)
     for key in ("variant", "seed"):
         if key in grid | fixed:
             raise ConfigError(f"{key!r} is not for --grid and --set: use --{key}s")
     if args.choose and "held_out" in grid | fixed:
         raise ConfigError("'held_out' is not for --grid and --set: --choose is on validation")
-    base = [word for key, values in fixed.items() for word in _words(key, values[0])]
+    base = fixed_words(fixed)
     points = {}
     # A stack or a mixer says what the variant would.
     instead = [key for key in ("stack", "mixer") if key in grid | fixed]
@@ -137,7 +137,7 @@ def grid_points(args: SweepArguments) -> list[Point]:
     for variant in named:
         for values in itertools.product(*grid.values()):
             axes = dict(zip(grid, values, strict=True))
-            words = base + [word for item in axes.items() for word in _words(*item)]
+            words = base + [word for item in axes.items() for word in option_words(*item)]
             for seed in args.all_seeds:
                 all_words = ["--variant", variant, *words, "--seed", str(seed)]
                 all_words += ["--held-out", "validation"] if args.choose else []
@@ -149,15 +149,9 @@ def grid_points(args: SweepArguments) -> list[Point]:
     return list(points.values())
 
 
-def _with_keys(run: Run, keys: list[str]) -> dict[str, Any]:
-    """The description of a run, with all keys of the grid: defaults may be left out of it."""
-    plain = dataclasses.asdict(run.settings) | dataclasses.asdict(run.task)
-    return run.described() | {key: plain[key] for key in keys}
-
-
 def _write_choice(args: SweepArguments, points: list[Point], rows: list[dict[str, Any]]) -> None:
-    keys = list(_grid(args.grid))
-    described = {point.run.hash: _with_keys(point.run, keys) for point in points}
+    keys = list(read_grid(args.grid))
+    described = {point.run.hash: with_keys(point.run, keys) for point in points}
     values = {key: list(dict.fromkeys(found[key] for found in described.values())) for key in keys}
     choice = {
         "task": args.task,
@@ -171,20 +165,3 @@ def _write_choice(args: SweepArguments, points: list[Point], rows: list[dict[str
     }
     write_json(args.out / "choice.json", choice)
     Console().print(f"wrote {args.out / 'choice.json'}", soft_wrap=True)
-
-
-def _grid(words: tuple[str, ...]) -> dict[str, list[str]]:
-    grid = {}
-    for word in words:
-        key, equals, values = word.partition("=")
-        if not key or not equals or not all(values.split(",")):
-            raise ConfigError(f"{word!r} is no part of a grid: write key=value,value")
-        grid[key.replace("-", "_")] = values.split(",")
-    return grid
-
-
-def _words(key: str, value: str) -> list[str]:
-    flag = key.replace("_", "-")
-    if value in ("true", "false"):
-        return [f"--{'' if value == 'true' else 'no-'}{flag}"]
-    return [f"--{flag}", value]

@@ -47,7 +47,7 @@ def _groups(rows: list[Row]) -> list[Row]:
             "seeds": len(same),
             "trainable_params": same[0]["trainable_params"],
             **{
-                key: _spread([row[key] for row in same])
+                key: spread([row[key] for row in same])
                 for key in ("accuracy", "exact", "loss", "seconds", *extra_figures(same[0]))
             },
         }
@@ -55,7 +55,8 @@ def _groups(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _spread(values: list[float]) -> dict[str, float]:
+def spread(values: list[float]) -> dict[str, float]:
+    """Over seeds."""
     return {
         "mean": statistics.fmean(values),
         "std": statistics.stdev(values) if len(values) > 1 else 0.0,

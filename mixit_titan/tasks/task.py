@@ -80,6 +80,11 @@ class Task(ABC):
         return False
 
     @property
+    def length_key(self) -> str | None:
+        """The field that `--test-length` raises; None where sequences have one length only."""
+        return "length" if hasattr(self, "length") else None
+
+    @property
     def may_look_ahead(self) -> bool:
         """Whether `--no-causal` is allowed, because no answer is to be read at later positions."""
         return False

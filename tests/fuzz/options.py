@@ -18,6 +18,7 @@ from mixit_titan.params import ParamsArguments
 from mixit_titan.reproduction.command import ReproduceArguments
 from mixit_titan.slurm.arguments import SubmitArguments
 from mixit_titan.slurm.status import StatusArguments
+from mixit_titan.suite.plan import SuiteArguments
 from mixit_titan.tasks.command import TaskArguments
 from mixit_titan.tasks.options import preset_run
 from mixit_titan.tasks.sweep import SweepArguments
@@ -96,6 +97,7 @@ FORMS: dict[str, tuple[Any, list[str], tuple[str, ...]]] = {
     "drill": (DrillArguments, ["{good.config}", "--out", NOWHERE], ("--out",)),
     "demo": (DemoArguments, ["--out", NOWHERE], ("--out",)),
     "sweep": (SweepArguments, ["addition", "--out", NOWHERE], ("--out",)),
+    "suite": (SuiteArguments, ["state", "--only", "parity", "--out", NOWHERE], ("--out",)),
     "bench": (BenchArguments, [*_SMALL, "--out", NOWHERE], ("--out", "--limits")),
     "generate": (GenerateArguments, ["{good.run}", "--prompt", "The", "--tokens", "2"], ()),
     "export": (ExportArguments, ["{good.run}", "--out", "out"], ("--out",)),

@@ -163,6 +163,7 @@ def test_a_writer_whose_folder_was_taken_over_ends(tmp_path: Path) -> None:
     [
         (["task", "addition", "--steps", "1", "--out"], "--out"),
         (["sweep", "addition", "--variants", "mixit", "--out"], "--out"),
+        (["suite", "state", "--only", "parity", "--out"], "--out"),
         (["demo", "--out"], "--out"),
         (["bench", "--flavor", "debug", "--variants", "standard", "--out"], "--out"),
         (["train", str(shipped_configs()["debug_mixit"]), "--dump_folder"], "--dump_folder"),

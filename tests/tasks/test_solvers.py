@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from torchtitan.components.loss import IGNORE_INDEX
 
@@ -197,6 +198,17 @@ def test_the_worked_example_has_the_labels_that_its_tokens_imply(task: Task) -> 
     tokens, labels = worked_example(task)
     assert len(tokens) == task.positions
     assert SOLVERS[type(task)](task, tokens) == labels
+
+
+def test_the_example_that_zoology_publishes_is_one_of_ours() -> None:
+    """Of `multiquery_ar`, with a vocabulary of 12 and 2 pairs in 16 tokens: keys are 1..5, values
+    6..11, and queries take the first token of a slot. The published row leaves its last token out.
+    """
+    task = Mqar(pairs=2, length=16, vocab=12)
+    tokens = [2, 8, 4, 7, 0, 0, 4, 0, 0, 0, 0, 0, 2, 0, 0, 0]
+    assert solve_mqar(task, tokens) == [*6 * [None], 7, *5 * [None], 8, *3 * [None]]
+    drawn = task.draw(np.random.default_rng(0), 200_000)
+    assert tokens in drawn.tokens[(drawn.tokens[:, :4] == tokens[:4]).all(1)].tolist()
 
 
 @pytest.mark.parametrize("task", HARDER, ids=described)

@@ -173,6 +173,17 @@ def test_fuzzy_keys_and_values_have_one_to_three_different_tokens() -> None:
         assert_follows(found, uniform([1, 2, 3]))
 
 
+def test_the_last_fuzzy_pair_is_any_of_those_before() -> None:
+    """Keys and values of one token: four pairs, and the key of one of them again."""
+    places = [
+        tokens.index(tokens[-1])
+        for tokens in rows(MadFuzzyRecall(vocab=64, length=9, key_tokens=1, value_tokens=1))[0]
+        if len(set(tokens[0:8:2])) == 4
+    ]
+    assert len(places) > COUNT / 2
+    assert_follows(places, uniform([0, 2, 4, 6]))
+
+
 def test_fuzzy_slices_are_the_sizes_of_the_keys() -> None:
     examples = MadFuzzyRecall(length=40).draw(np.random.default_rng(0), 300)
     seen = set()

@@ -1,0 +1,103 @@
+"""The cells of a suite, one for each task and stack, and the runs that each takes.
+
+A cell is MAD's protocol: every place of the grid once, on validation and with a seed that is never
+reported; then the reported seeds of the best place, on the test set. A grid of one place needs no
+search. The folder of a run is a hash of its settings: a finished run is kept, and shared.
+"""
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mixit_titan.jobs.job import Job
+from mixit_titan.tasks.choice import FIRST_SEED, describe_choice, with_keys
+from mixit_titan.tasks.job import task_job
+from mixit_titan.tasks.settings import Run
+
+_FIGURES = ("accuracy", "exact", "loss", "trainable_params", "steps", "seconds")
+
+
+@dataclass(frozen=True)
+class Cell:
+    problem: str
+    """Its name in the suite."""
+    places: tuple[Run, ...]
+    """One run for each place of the grid."""
+    keys: tuple[str, ...]
+    """Those of the grid."""
+    seeds: range
+    """The reported ones."""
+    out: Path
+    device: str
+
+    @property
+    def stack(self) -> str:
+        return self.places[0].settings.name
+
+    @property
+    def attention(self) -> float:
+        """The share of the layers that have queries and keys."""
+        settings = self.places[0].settings
+        stack = settings.layer_stack()
+        if stack is None:
+            return 0.0
+        return sum(pair.attends for pair in stack.fill(settings.layers)) / settings.layers
+
+    def searched(self) -> list[Job]:
+        """Of every place of the grid, on validation."""
+        return [] if len(self.places) == 1 else [self._job(run) for run in self._trials()]
+
+    def choice(self, failed: Collection[Path]) -> dict[str, Any] | None:
+        """What was chosen and all that was tried; None until the search is over, and where there is
+        none. A run that has `failed`, as one that diverges, is not chosen."""
+        jobs = self.searched()
+        results = {job.folder: job.result for job in jobs}
+        left = [folder for folder, found in results.items() if found is None]
+        if not jobs or not any(results.values()) or not {*left} <= {*failed}:
+            return None
+        rows = [_row(job, found) for job in jobs if (found := results[job.folder])]
+        described = {run.hash: with_keys(run, [*self.keys]) for run in self._trials()}
+        (found,) = describe_choice(rows, described, [*self.keys]).values()
+        return found
+
+    def reported(self, failed: Collection[Path]) -> list[Job]:
+        """The seeds of the best place, on the test set; none until it is chosen."""
+        best = self.places[0]
+        if len(self.places) > 1:
+            choice = self.choice(failed)
+            if choice is None:
+                return []
+            best = next(run for run in self.places if self._place(run) == choice["chosen"])
+        return [self._job(_changed(best, seed=seed)) for seed in self.seeds]
+
+    def figures(self, failed: Collection[Path]) -> list[dict[str, Any]]:
+        """The reported seeds that are done."""
+        return [_row(job, found) for job in self.reported(failed) if (found := job.result)]
+
+    def _trials(self) -> list[Run]:
+        return [_changed(run, seed=FIRST_SEED, held_out="validation") for run in self.places]
+
+    def _place(self, run: Run) -> dict[str, Any]:
+        described = with_keys(run, [*self.keys])
+        return {key: described[key] for key in self.keys}
+
+    def _job(self, run: Run) -> Job:
+        place = [f"{key}={value}" for key, value in self._place(run).items()]
+        seed = f"seed {run.settings.seed}"
+        name = ", ".join([self.problem, self.stack, *place, seed])
+        return task_job(run, self.out / run.hash, name=name, device=self.device)
+
+
+def _changed(run: Run, **settings: Any) -> Run:
+    return dataclasses.replace(run, settings=dataclasses.replace(run.settings, **settings))
+
+
+def _row(job: Job, found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "folder": job.folder.name,
+        "variant": found["variant"],
+        "seed": found["settings"]["seed"],
+        **{key: found[key] for key in _FIGURES},
+    }
