@@ -1,5 +1,7 @@
 """[[optimizer.groups]] of a run, for its model: the weights of each, and what is trained when."""
 
+from dataclasses import fields
+
 from mixit_titan.config.sections import GroupSection, Sections
 from mixit_titan.errors import ConfigError, shown
 from mixit_titan.model.freezing import pattern_of
@@ -17,7 +19,7 @@ def read_groups(sections: Sections, shape: Shape, stack: Stack) -> tuple[list[Gr
     for group in given:
         _check_steps(group, sections.lr_scheduler.total_steps or sections.training.steps)
     groups = [
-        Group(pattern_of(weights), lr_factor=group.lr_factor, weight_decay=group.weight_decay)
+        Group(pattern_of(weights), group.lr_factor, group.weight_decay, said=_said(group))
         for group, weights in zip(given, chosen, strict=True)
     ]
     spells = [
@@ -26,6 +28,13 @@ def read_groups(sections: Sections, shape: Shape, stack: Stack) -> tuple[list[Gr
         if group.freeze_until is not None or group.freeze_after is not None
     ]
     return groups, phases(shape, stack, spells)
+
+
+def _said(group: GroupSection) -> str:
+    """`parts = 'qk', lr_factor = 0.1`."""
+    own = {f.name: getattr(group, f.name) for f in fields(group)}
+    plain = {f.name: f.default for f in fields(group)}
+    return ", ".join(f"{key} = {value!r}" for key, value in own.items() if value != plain[key])
 
 
 def _check_steps(group: GroupSection, last: int) -> None:

@@ -16,9 +16,10 @@ frozen until step 100, and whose head after step 300, there are three phases:
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mixit_titan.errors import ConfigError, shown, unknown
-from mixit_titan.model.accounting import weights
+from mixit_titan.model.accounting import count, weights
 from mixit_titan.model.pairs import OUTER_PARTS, PARTS
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.stack import Stack, Weights, read_place
@@ -144,6 +145,26 @@ def _phase(shape: Shape, stack: Stack, spells: list[Spell], after: int) -> Phase
     said = {"thaws": thaws, "freezes": freezes}
     change = "; ".join(f"{verb} {', '.join(parts)}" for verb, parts in said.items() if parts)
     return Phase(after=after, stack=found, change=change)
+
+
+class Trained(NamedTuple):
+    """How many parameters the steps from `first` to `last` train."""
+
+    first: int
+    last: int
+    trainable: int
+    frozen: int
+
+
+def trained(shape: Shape, found: Sequence[Phase], steps: int) -> list[Trained]:
+    """For each phase of a run of so many steps."""
+    begun = [phase for phase in found if phase.after < steps]
+    ends = [*(phase.after for phase in begun[1:]), steps]
+    counts = [count(shape, phase.stack) for phase in begun]
+    return [
+        Trained(phase.after + 1, end, each.trainable, each.frozen)
+        for phase, end, each in zip(begun, ends, counts, strict=False)
+    ]
 
 
 def phase_of(found: Sequence[Phase], step: int) -> Phase:

@@ -36,6 +36,8 @@ class Group:
     lr_factor: float = 1.0
     weight_decay: float | None = None
     """Default: that of all others."""
+    said: str = ""
+    """What the config says of them."""
 
 
 class Optimizers(OptimizersContainer):
@@ -43,6 +45,8 @@ class Optimizers(OptimizersContainer):
     class Config(OptimizersContainer.Config):
         phases: Annotated[list[Phase], tyro.conf.Suppress] = field(default_factory=list)
         """What is trained when, where that changes."""
+        groups: Annotated[list[str], tyro.conf.Suppress] = field(default_factory=list)
+        """What [[optimizer.groups]] says, for those who compare runs."""
 
     def __init__(self, config: Config, *, model_parts: list[nn.Module]) -> None:
         super().__init__(config, model_parts=model_parts)
@@ -143,7 +147,12 @@ def optimizer_config(
         else:
             adam.optimizer_name = name
         found.append(adam)
-    return Optimizers.Config(param_groups=found, implementation=implementation, phases=list(phases))
+    return Optimizers.Config(
+        param_groups=found,
+        implementation=implementation,
+        phases=list(phases),
+        groups=[group.said for group in groups],
+    )
 
 
 def kind(names: Iterable[str]) -> dict[str, str]:
