@@ -10,6 +10,7 @@ import tyro
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import json_text
 from mixit_titan.kernels.mixing import Noise
+from mixit_titan.model.pairs import PAIRS
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.stack import Stack
 from mixit_titan.model.variants import VARIANTS, find_stack, find_variant
@@ -104,6 +105,20 @@ class Settings:
             self.layers, stack=self.stack, variant=variant, mixer=self.mixer, freeze=self.freeze
         )
 
+    def named(self) -> "Settings":
+        """The same, by the name of a variant where --mixer or --stack says one in other words:
+        `--mixer mixing` and `--stack "mixit mixit"` are `--variant mixit`."""
+        if (self.stack is None and self.mixer is None) or self.variant != Settings.variant:
+            return self
+        try:
+            name = find_stack(self.layers, stack=self.stack, mixer=self.mixer).name
+        except ConfigError:  # which `check` says
+            return self
+        frozen = name in PAIRS and PAIRS[name].frozen  # in whose place --freeze would be
+        if name not in (*VARIANTS, *BASELINES) or (frozen and self.freeze is not None):
+            return self
+        return dataclasses.replace(self, variant=name, stack=None, mixer=None)
+
     @property
     def name(self) -> str:
         """Of the model: the variant's, or that of the stack."""
@@ -147,6 +162,10 @@ class Run(Generic[T]):
                 f"--no-causal: {task_name(self.task)} asks within the sequence, and a matrix that "
                 "looks ahead would see the answers; it is for tasks such as yelp"
             )
+
+    def named(self) -> "Run":
+        """The same, with its model by the name of a variant where it has one."""
+        return dataclasses.replace(self, settings=self.settings.named())
 
     def described(self) -> dict[str, Any]:
         """A flat description, ready for JSON."""

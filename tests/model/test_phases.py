@@ -1,5 +1,6 @@
 """What a group of weights is, and what of a model is trained when."""
 
+import dataclasses
 import re
 
 import pytest
@@ -37,7 +38,7 @@ def test_words_choose_weights_by_part_and_layer() -> None:
 
 
 def test_layers_are_told_apart_by_their_whole_number() -> None:
-    shape, stack = Shape(layers=12, width=8, heads=2), read_stack("standard", 12)
+    shape, stack = dataclasses.replace(SHAPE, layers=12), read_stack("standard", 12)
     pattern = re.compile(pattern_of(read_parts("o@1", shape, stack)))
     found = [w.name for w in weights(shape, stack) if pattern.search(w.name)]
     assert found == ["layers.1.attention.wo.weight"]
@@ -65,7 +66,7 @@ def test_a_word_that_matches_nothing_is_one_sentence(text: str, said: str) -> No
 
 
 def test_a_tied_weight_is_the_embeddings() -> None:
-    tied = Shape(layers=4, width=8, heads=2, hidden=16, vocab=32, seq_len=8, tied=True)
+    tied = dataclasses.replace(SHAPE, tied=True)
     stack = read_stack("standard", 4)
     with pytest.raises(ConfigError, match="one weight: name embedding"):
         read_parts("head", tied, stack)
