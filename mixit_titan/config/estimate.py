@@ -180,6 +180,7 @@ def step_of(sections: Sections, ranks: int) -> Step:
     return Step(
         rows=local,
         length=training.seq_len,
+        documents=sections.data.packing == "stream",
         dtype=training.mixed_precision_param,
         recomputation=sections.activation_checkpoint.mode,
         compiled=sections.compile.enable,
