@@ -2,6 +2,8 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from mixit_titan.model.freezing import freeze
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.optimizer import Optimizers, optimizer_config
 from mixit_titan.runtime.tensor_reader import load_tensors, tensor_sizes
+from mixit_titan.runtime.trainer import MixitTrainer
 
 from .conftest import SMALL, STEPS, Runs
 from .test_parallelism import PIPELINE, SKIP, TENSOR
@@ -206,6 +209,28 @@ def test_the_first_step_of_thawed_weights_is_adamws_first() -> None:
                 decay = 0.0 if name.startswith("layers.0.") else 0.1
                 expected = (1 - rate * decay) * before[name] - rate * np.sign(grads[name])
                 np.testing.assert_allclose(after, expected, atol=2e-5, err_msg=name)
+
+
+def test_a_graph_is_captured_again_where_what_is_trained_changes() -> None:
+    _, optimizers = built('[{parts="head", freeze_until=2}]')
+    plan = plan_run(STANDARD, SMALL, world_size=1)
+    config = SimpleNamespace(
+        training=SimpleNamespace(seq_len=32, disable_cuda_graphs=False),
+        compile=SimpleNamespace(enable=False),
+    )
+    own = {"optimizers": optimizers, "config": config, "model_config": plan.model}
+    trainer = mock.Mock(spec=MixitTrainer, **own, metrics_processor=mock.Mock(), steps_here=0)
+    trainer._capture_again.side_effect = lambda: MixitTrainer._capture_again(trainer)
+    wrapped = []
+    with (
+        mock.patch("mixit_titan.runtime.trainer.begin"),
+        mock.patch("mixit_titan.runtime.trainer.cudagraph_teardown") as dropped,
+        mock.patch("mixit_titan.runtime.trainer.wrap_with_cuda_graph", wrapped.append),
+    ):
+        for trainer.step in range(1, 6):
+            trainer.steps_here += 1
+            MixitTrainer._begin_phase(trainer)
+            assert len(wrapped) == dropped.call_count == (trainer.step > 2)
 
 
 def test_a_resumed_run_takes_the_weight_decay_of_its_config() -> None:
