@@ -174,7 +174,7 @@ FILE_8B = str(shipped_configs()["8b_fineweb_edu"])
         ),
         (
             [FILE_1B, "--array-variants", "mixti,standard", "--watchh", "1"],
-            ["unknown key 'watchh'", "unknown model.variant 'mixti'", "data.path = 'nowhere'"],
+            ["unknown key 'watchh'", "unknown variant or mixer 'mixti'", "data.path = 'nowhere'"],
         ),
     ],
 )
