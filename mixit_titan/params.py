@@ -172,6 +172,11 @@ def _run_text(found: "Estimate", steps: int) -> str:
             "  largest local batch: the most rows at once that fit and divide the batch of a step",
             f"  {_received(dataclasses.asdict(received), received.total)}",
             f"  speed             {_speed(found, steps)}",
+            *(
+                f"  steps {each.first:,}-{each.last:,}: {each.trainable:,} parameters trained, "
+                f"{each.frozen:,} frozen"
+                for each in found.trained
+            ),
             *([] if found.fits else [f"  it does not fit   {found.advice()}"]),
             "  assumed",
             *(f"    - {line}" for line in found.assumptions),

@@ -50,8 +50,11 @@ class Curve:
         return float(x[0] + (y[0] - loss) / (y[0] - y[1]) * (x[1] - x[0]))
 
 
-def read_curve(lines: Sequence[dict[str, Any]], loss: Loss, flops_per_token: float) -> Curve:
-    """The curve of the lines of a metrics.jsonl: one point per validation with a finite loss."""
+def read_curve(
+    lines: Sequence[dict[str, Any]], loss: Loss, phases: Sequence[tuple[int, float]]
+) -> Curve:
+    """The curve of the lines of a metrics.jsonl: one point per validation with a finite loss.
+    `phases`: after which step a token takes how many FLOPs."""
     trained = [line for line in lines if line.get("loss") is not None]
     steps = np.array([0, *(line["step"] for line in trained)], dtype=float)
     tokens = np.array([0, *(line["tokens"] for line in trained)], dtype=float)
@@ -63,11 +66,16 @@ def read_curve(lines: Sequence[dict[str, Any]], loss: Loss, flops_per_token: flo
     }
     at = np.array(sorted(found), dtype=float)
     seen = np.interp(at, steps, tokens)
+    ends = [*(after for after, _ in phases[1:]), np.inf]
+    flops = np.zeros(len(at))
+    for (after, each), end in zip(phases, ends, strict=True):
+        start, stop = (np.interp(np.minimum(at, step), steps, tokens) for step in (after, end))
+        flops += each * (stop - start)
     return Curve(
         at={
             "steps": at,
             "tokens": seen,
-            "flops": seen * flops_per_token,
+            "flops": flops,
             "seconds": np.interp(at, steps, seconds),
         },
         loss=np.array([found[step] for step in sorted(found)]),

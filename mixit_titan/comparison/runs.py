@@ -21,20 +21,25 @@ from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
 
 _PAIR = {"mixer": str, "frozen": [str]}
+_STACK = {"pairs": [_PAIR], "outer": [str]}
 _LOADER = {"dataset_path": str, "packing": str, "seed": COUNT}
 _CONFIG = {
     "model_spec": {
         "flavor": str,
         "model": {
             **{"shape": dict, "recipe": dict, "init_seed": COUNT, "mixing_seed": int},
-            "stack?": {"pairs": [_PAIR], "outer": [str]},
+            "stack?": _STACK,
             "variant?": _PAIR,  # of runs from before there were stacks
         },
     },
     "hf_assets_path": str,
     "dataloader": _LOADER,
     "training": {"seq_len": COUNT, "steps": COUNT, "global_batch_size": int},
-    "optimizer": {"param_groups": [{"optimizer_name": str, "optimizer_kwargs": dict}]},
+    "optimizer": {
+        "param_groups": [{"optimizer_name": str, "optimizer_kwargs": dict}],
+        "phases?": [{"after": COUNT, "stack": _STACK}],
+        "groups?": [str],
+    },
     "lr_scheduler": dict,
     "checkpoint?": dict,
     "validator": {"rows": int, "dataloader": _LOADER},
@@ -62,11 +67,13 @@ class TrainingRun:
     """Of its training text; None where its shards are gone."""
     lines: Sequence[dict[str, Any]]
     flops_per_token: float
+    phases: Sequence[tuple[int, float]]
+    """After which step a token takes how many FLOPs, where what is trained changes."""
     trained_params: int
     state: str
 
     def curve(self, loss: Loss) -> Curve:
-        return read_curve(self.lines, loss, self.flops_per_token)
+        return read_curve(self.lines, loss, self.phases or [(0, self.flops_per_token)])
 
 
 def find_folders(names: Iterable[str]) -> list[Path]:
@@ -98,7 +105,12 @@ def read_run(folder: Path) -> TrainingRun:
         model = config["model_spec"]["model"]
         check_fields(model["shape"], Shape)
         shape, stack = Shape(**model["shape"]), _stack(model)
-        counts = count(shape, stack, seq_len=config["training"]["seq_len"])
+        seq_len = config["training"]["seq_len"]
+        counts = count(shape, stack, seq_len=seq_len)
+        phases = [
+            (phase["after"], count(shape, _pairs(phase["stack"]), seq_len=seq_len).flops_per_token)
+            for phase in config["optimizer"].get("phases", [])
+        ]
     except (ConfigError, WrongForm, TypeError, KeyError) as error:
         raise CannotCompare(f"cannot be read: {error}") from None
     _check_lines(lines)
@@ -110,11 +122,12 @@ def read_run(folder: Path) -> TrainingRun:
         variant=stack.name,
         settings=_settings(config, shape, stack),
         seeds=(model["init_seed"], model["mixing_seed"], train["seed"]),
-        text=_text(validation, config["training"]["seq_len"]),
+        text=_text(validation, seq_len),
         tokenizer=config["hf_assets_path"],
         bytes_per_token=_bytes_per_token(manifest),
         lines=lines,
         flops_per_token=counts.flops_per_token,
+        phases=phases,
         trained_params=counts.trainable,
         state=state.word if state else "unknown",
     )
@@ -132,16 +145,20 @@ def _check_lines(lines: Sequence[dict[str, Any]]) -> None:
 
 
 def _stack(model: dict[str, Any]) -> Stack:
-    if "stack" not in model:
-        return uniform(**model["variant"])
-    pairs = [Pair(mixer=p["mixer"], frozen=tuple(p["frozen"])) for p in model["stack"]["pairs"]]
-    return Stack(tuple(pairs), tuple(model["stack"]["outer"]))
+    return _pairs(model["stack"]) if "stack" in model else uniform(**model["variant"])
+
+
+def _pairs(stack: dict[str, Any]) -> Stack:
+    pairs = [Pair(mixer=p["mixer"], frozen=tuple(p["frozen"])) for p in stack["pairs"]]
+    return Stack(tuple(pairs), tuple(stack["outer"]))
 
 
 def _settings(config: dict[str, Any], shape: Shape, stack: Stack) -> dict[str, Any]:
     """Flat, by the names of a TOML run where it has one."""
     model = config["model_spec"]["model"]
-    groups = config["optimizer"]["param_groups"]
+    optimizer = config["optimizer"]
+    # Of each kind the last one: the others are what optimizer.groups says.
+    groups = {g["optimizer_name"]: g for g in optimizer["param_groups"]}.values()
     found = {f"model.{key}": value for key, value in asdict(shape).items()}
     if stack.mixes:
         found |= {f"model.mixing.{key}": value for key, value in model["recipe"].items()}
@@ -150,6 +167,7 @@ def _settings(config: dict[str, Any], shape: Shape, stack: Stack) -> dict[str, A
         prefix = "optimizer" if len(groups) == 1 else f"optimizer.{group['optimizer_name']}"
         found[f"{prefix}.name"] = group["optimizer_name"]
         found |= {f"{prefix}.{key}": value for key, value in group["optimizer_kwargs"].items()}
+    found["optimizer.groups"] = "; ".join(optimizer.get("groups", []))
     found |= {f"lr_scheduler.{key}": value for key, value in config["lr_scheduler"].items()}
     found |= {f"data.{key}": config["dataloader"][key] for key in ("dataset_path", "packing")}
     start = config.get("checkpoint", {}).get("initial_load_path")

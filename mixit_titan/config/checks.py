@@ -4,6 +4,7 @@ model itself cannot do is in model/limits.py."""
 import math
 import operator
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mixit_titan.model.accounting import least_bytes, weights
 from mixit_titan.model.hugging_face import differences_to_llama
 from mixit_titan.model.identity import identity
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.stack import Stack
 from mixit_titan.reading import WrongFile, check_kinds, json_if_good
 from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer, latest_step
 from mixit_titan.runtime.checkpoint_files import newest_to_resume, steps
@@ -119,7 +121,8 @@ def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> 
         )
 
 
-def check_loss(sections: Sections, model: MixitLlama.Config) -> None:
+def check_loss(sections: Sections, model: MixitLlama.Config, phases: Sequence[Stack]) -> None:
+    """`phases`: what of the model is trained, where that changes in the run."""
     chunks, seq_len = sections.loss.num_chunks, sections.training.seq_len
     if chunks == 1:
         return
@@ -127,9 +130,10 @@ def check_loss(sections: Sections, model: MixitLlama.Config) -> None:
         raise ConfigError(
             f"loss.num_chunks = {chunks} does not divide training.seq_len = {seq_len}"
         )
-    if all(w.part == "head" for w in weights(model.shape, model.stack) if w.trained):
-        # torchtitan takes hidden states without a gradient for a validation.
-        raise ConfigError("loss.num_chunks must be 1 where nothing but the head is trained")
+    for stack in [model.stack, *phases]:
+        if all(w.part == "head" for w in weights(model.shape, stack) if w.trained):
+            # torchtitan takes hidden states without a gradient for a validation.
+            raise ConfigError("loss.num_chunks must be 1 where nothing but the head is trained")
 
 
 def check_data(run: Trainer.Config) -> None:

@@ -19,6 +19,7 @@ from mixit_titan.model.hardware import GPUS_PER_NODE, NETWORK, Gpu, find_gpu
 from mixit_titan.model.memory import Step, StepMemory, step_memory
 from mixit_titan.model.packing import Packing
 from mixit_titan.model.parallelize import Recomputation
+from mixit_titan.model.phases import Trained, trained
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.stack import Stack
 
@@ -67,6 +68,8 @@ class Estimate:
     tokens_per_step: int
     days: float
     """To the end of training.steps, without validation and saves."""
+    trained: list[Trained]
+    """Where that changes in the run."""
     alternatives: list[Alternative]
     """One for each recomputation."""
     assumptions: list[str]
@@ -142,6 +145,7 @@ class Estimate:
                 | ({"tokens_per_s": None} if self.is_toy else {})
                 for other in self.alternatives
             ],
+            **({"trained": [each._asdict() for each in self.trained]} if self.trained else {}),
             "assumptions": self.assumptions,
         }
 
@@ -176,6 +180,7 @@ def step_of(sections: Sections, ranks: int) -> Step:
     return Step(
         rows=local,
         length=training.seq_len,
+        documents=sections.data.packing == "stream",
         dtype=training.mixed_precision_param,
         recomputation=sections.activation_checkpoint.mode,
         compiled=sections.compile.enable,
@@ -249,6 +254,7 @@ class _Model:
             launches=self.step.microbatches * self.shape.layers * _LAUNCHES_PER_LAYER,
             tokens_per_step=self.global_rows * self.step.length,
             days=steps * seconds.total / 86400,
+            trained=trained(self.plan.model.shape, self.plan.phases, steps),
             alternatives=[self._alternative(mode) for mode in get_args(Recomputation)],
             assumptions=self._assumptions(),
         )
@@ -313,6 +319,8 @@ class _Model:
             said.append("Muon is taken for AdamW: it keeps one moment less, and computes longer")
         if self.plan.sections.quantize.recipe != "none":
             said.append("float8 is taken for bfloat16")
+        if self.plan.phases:
+            said.append("weights that are frozen for some steps are counted as trained in all")
         return said
 
     def _documents(self) -> str:

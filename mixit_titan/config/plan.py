@@ -10,6 +10,7 @@ import torch
 
 from mixit_titan.config.checks import check_sections, set_batch
 from mixit_titan.config.estimate import memory_left
+from mixit_titan.config.groups import read_groups
 from mixit_titan.config.sections import HIDDEN, MixingSection, Sections, TopLevel, defaults
 from mixit_titan.config.small import small_model
 from mixit_titan.config.toml import fill, read_run
@@ -21,11 +22,13 @@ from mixit_titan.model.build import llama_config
 from mixit_titan.model.hardware import GPUS, Gpu, available
 from mixit_titan.model.initial_std import std_by_part
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.phases import Phase
 from mixit_titan.model.recipes import Recipe, find_recipe
 from mixit_titan.model.shapes import Shape, find_flavor
 from mixit_titan.model.stack import Stack
 from mixit_titan.model.storage import choose_form, room_for_matrices
 from mixit_titan.model.variants import find_stack
+from mixit_titan.runtime.optimizer import Group
 
 _VOCAB_MULTIPLE = 64  # which matrix products are fast for
 
@@ -39,6 +42,9 @@ class Plan:
 
     sections: Sections
     model: MixitLlama.Config
+    groups: list[Group]
+    phases: list[Phase]
+    """Of [[optimizer.groups]]."""
     dump_folder: str
     on_gpus: bool
     where: str
@@ -106,8 +112,19 @@ def plan_table(
     if on_gpus and stack.mixes and not problems.found:
         room = _room(sections, shape, stack, world_size, gpu)
     model = _model(sections, shape, stack, table.get("model", {}), where, on_gpus, room)
-    folder = top.dump_folder or _dump_folder(name, model)
-    return Plan(sections=sections, model=model, dump_folder=folder, on_gpus=on_gpus, where=where)
+    groups: list[Group] = []
+    steps: list[Phase] = []
+    with problems.noted():
+        groups, steps = read_groups(sections, shape, stack)
+    return Plan(
+        sections=sections,
+        model=model,
+        groups=groups,
+        phases=steps,
+        dump_folder=top.dump_folder or _dump_folder(name, model),
+        on_gpus=on_gpus,
+        where=where,
+    )
 
 
 def _vocabulary(sections: Sections, shape: Shape) -> int:

@@ -60,7 +60,7 @@ def with_data(plan: Plan, problems: Problems | None = None) -> Trainer.Config:
     with problems.noted():
         model = _in_float8(plan)
     with problems.noted():
-        check_loss(sections, model)
+        check_loss(sections, model, [phase.stack for phase in plan.phases])
     with problems.noted():
         check_hugging_face(sections.checkpoint, model)
     with problems.noted():
@@ -172,6 +172,7 @@ def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:
     validator.dataloader = dataclasses.replace(loader, split="validation", seed=0, workers=0)
     validator.last_step = metrics.last_step = sections.training.steps
     metrics.run_name = _run_name(Path(plan.dump_folder).name, model.stack.folder)
+    optimizer = {k: v for k, v in vars(sections.optimizer).items() if k != "groups"}
     return MixitTrainer.Config(
         model_spec=model_spec(sections.model.flavor, model),
         dump_folder=plan.dump_folder,
@@ -180,7 +181,7 @@ def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:
         dataloader=loader,
         validator=validator,
         training=sections.training,
-        optimizer=optimizer_config(**dataclasses.asdict(sections.optimizer)),
+        optimizer=optimizer_config(**optimizer, groups=plan.groups, phases=plan.phases),
         loss=_loss(sections.loss, model),
         activation_checkpoint=recomputation(sections.activation_checkpoint.mode),
         checkpoint=sections.checkpoint,

@@ -20,7 +20,7 @@ from torchtitan.tools.profiler import Profiler
 
 from mixit_titan.data.packing import Packing
 from mixit_titan.data.sources import STDLIB
-from mixit_titan.errors import ConfigError
+from mixit_titan.errors import ConfigError, shown
 from mixit_titan.model.build import AttentionBackend
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.llama import Float8Recipe
@@ -85,6 +85,39 @@ class DataSection:
 
 
 @dataclass(kw_only=True)
+class GroupSection:
+    """[[optimizer.groups]]: weights that are trained in their own way."""
+
+    parts: str = ""
+    """Which ones: `qk@upper mlp` (model/phases.py)."""
+    lr_factor: float = 1.0
+    """Their learning rate is optimizer.lr times this."""
+    weight_decay: float | None = None
+    """Default: optimizer.weight_decay."""
+    freeze_until: int | None = None
+    """They stay at initialization up to and including this step."""
+    freeze_after: int | None = None
+    """They stay as they are after this step."""
+
+    def __post_init__(self) -> None:
+        if not self.parts.strip():
+            raise ConfigError("optimizer.groups.parts is missing: name some, as in 'qk@upper mlp'")
+        others = (self.weight_decay, self.freeze_until, self.freeze_after)
+        if self.lr_factor == 1 and others == (None, None, None):
+            raise ConfigError(
+                f"optimizer.groups: parts = {shown(self.parts)} has nothing of its own: give it "
+                "lr_factor, weight_decay, freeze_until or freeze_after"
+            )
+        until, after = self.freeze_until or 0, self.freeze_after
+        if after is not None and until >= after:
+            raise ConfigError(
+                f"optimizer.groups: parts = {shown(self.parts)} would never be trained, because "
+                f"freeze_until = {until} is not before freeze_after = {after}: name it in "
+                "model.freeze, or change one of them"
+            )
+
+
+@dataclass(kw_only=True)
 class OptimizerSection:
     name: Literal["AdamW", "Adam", "Muon"] = "AdamW"
     """`Muon` trains the matrices of the layers; AdamW, with the other keys, trains the rest."""
@@ -93,6 +126,7 @@ class OptimizerSection:
     eps: float = 1e-8
     weight_decay: float = 0.1
     implementation: Literal["for-loop", "foreach", "fused", "fused_opt_states_bf16"] = "fused"
+    groups: list[GroupSection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if len(self.betas) != 2:

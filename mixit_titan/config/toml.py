@@ -3,7 +3,7 @@ the file and the nearest right spelling."""
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli
 import typeguard
@@ -134,10 +134,21 @@ def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
     if isinstance(value, dict):  # a table by name, as `--model.init_std.qk 0.1` makes one
         value = {k: _parse(v) if isinstance(v, Text) else v for k, v in value.items()}
     meanings = _meanings(value) if isinstance(value, Text) else [value]
+    if get_origin(hint) is list and dataclasses.is_dataclass(form := get_args(hint)[0]):
+        return _tables(meanings[0], form, key, where)
     for meaning in meanings:
         if _fits(meaning, hint):
             return meaning
     raise ConfigError(f"{key} in {where} is {shown(meanings[0])}: expected {describe(hint)}")
+
+
+def _tables(value: Any, form: type[T], key: str, where: str) -> list[T]:
+    """An array of tables, [[optimizer.groups]]."""
+    if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
+        raise ConfigError(
+            f"{key} in {where} is {shown(value)}: it must be tables, each with [[{key}]] above it"
+        )
+    return [fill(form, table, section=key, where=where) for table in value]
 
 
 def _meanings(text: Text) -> list[Any]:

@@ -32,6 +32,7 @@ def toy_table(table: Table, plan: Plan, *, steps: int, batch: int) -> Table:
         if key not in _SPLIT_BY_HAND
     }
     toy = {key: table[key] for key in _KEPT if key in table}
+    toy["optimizer"] = _without(table.get("optimizer", {}), "groups")  # of other layers and steps
     toy["model"] = _model(table.get("model", {}), plan)
     toy["data"] = _only(table.get("data", {}), "packing", "seed", "workers") | {"path": SYNTHETIC}
     toy["training"] = _without(

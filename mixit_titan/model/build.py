@@ -21,7 +21,6 @@ from torchtitan.tools import utils
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
 from mixit_titan.kernels.forms import Form
-from mixit_titan.kernels.mixing import MatrixSpec
 from mixit_titan.kernels.tiles import check_width
 from mixit_titan.model.accounting import mixing_layers
 from mixit_titan.model.attention import DocumentAttention, HalvesRoPE
@@ -29,7 +28,7 @@ from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.hugging_face import HuggingFaceAdapter
 from mixit_titan.model.initialization import LinearNormal, embedding_normal
 from mixit_titan.model.llama import Block, MixitLlama, ScaledLinear, ShapedFeedForward
-from mixit_titan.model.mixers.positional import Place, PositionalAttention
+from mixit_titan.model.mixers.positional import Place
 from mixit_titan.model.mixing_attention import InnerMixing, MixingAttention, PositionedEmbedding
 from mixit_titan.model.parallelize import parallelize
 from mixit_titan.model.pipeline import pipeline
@@ -87,12 +86,15 @@ def llama_config(
     for layer, pair in enumerate(stack.fill(shape.layers)):
         place = Place(shape=shape, layer=layer, seed=mixing_seed, spec=spec)
         if pair.mixer == "mixing":
-            mixers.append(_mixing(shape, recipe, spec, layer, form, dtype))
+            matrices = InnerMixing.Config(
+                spec=spec, layer=layer, n_heads=shape.heads, form=form, dtype=dtype
+            )
+            mixers.append(_mixing(shape, recipe, matrices))
         elif pair.mixer == "attention":
             mixers.append(_attention(shape, recipe, inner))
         else:
             file = importlib.import_module(f"mixit_titan.model.mixers.{pair.mixer}")
-            around = _attention if pair.attends else _positional
+            around = _attention if pair.attends else _mixing
             mixers.append(around(shape, recipe, file.inner(place)))
     skip, branch = recipe.residual_scales(shape.layers)
     layers = [
@@ -204,21 +206,8 @@ def _embedding(shape: Shape, recipe: Recipe, positioned: bool) -> Embedding.Conf
     return Embedding.Config(**settings)
 
 
-def _mixing(
-    shape: Shape, recipe: Recipe, spec: MatrixSpec, layer: int, form: Form, dtype: str
-) -> MixingAttention.Config:
+def _mixing(shape: Shape, recipe: Recipe, inner: Module.Config) -> MixingAttention.Config:
     return MixingAttention.Config(
-        n_heads=shape.heads,
-        wv=_linear(shape, recipe, shape.width, shape.width),
-        wo=_linear(shape, recipe, shape.width, shape.width),
-        inner_attention=InnerMixing.Config(
-            spec=spec, layer=layer, n_heads=shape.heads, form=form, dtype=dtype
-        ),
-    )
-
-
-def _positional(shape: Shape, recipe: Recipe, inner: Module.Config) -> PositionalAttention.Config:
-    return PositionalAttention.Config(
         n_heads=shape.heads,
         wv=_linear(shape, recipe, shape.width, shape.width),
         wo=_linear(shape, recipe, shape.width, shape.width),

@@ -15,7 +15,7 @@ from mixit_titan.kernels.matrices import MixingMatrices
 from mixit_titan.kernels.stored import identity_apart, stored_rows
 from mixit_titan.model.limits import too_long
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.model.mixers.positional import Positional, PositionalAttention
+from mixit_titan.model.mixers.positional import Positional
 from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding
 
 
@@ -80,7 +80,7 @@ class KeysAndValues:
 class MixedValues:
     """The values of the past, for one layer that mixes by position."""
 
-    def __init__(self, attention: MixingAttention | PositionalAttention) -> None:
+    def __init__(self, attention: MixingAttention) -> None:
         self.attention = attention
         self.values_BLNH: torch.Tensor | None = None
 

@@ -1,15 +1,17 @@
 """Which parameter belongs to which part, and the freezing of parts."""
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torchtitan.components.checkpointer.utils import canonical_fqn
 from torchtitan.tools.logging import logger
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.model.stack import Stack
+from mixit_titan.model.stack import Stack, Weights
 
 FrozenStorage = Literal["sharded", "resident"]
 """How FSDP2 keeps frozen weights: in shards, or whole on each rank."""
@@ -46,6 +48,20 @@ def part_of(name: str) -> str:
     raise ValueError(f"parameter {name} belongs to no part of model.freeze")
 
 
+def pattern_of(chosen: Iterable[Weights]) -> str:
+    """A regular expression that finds the names of these weights, and of no others."""
+    layers: dict[str, list[str]] = defaultdict(list)
+    found = []
+    for part, layer in sorted(chosen, key=str):
+        if layer is None:
+            found.append(r"^norm\." if part == "norm" else _PATTERNS[part].pattern)
+        else:
+            layers[part].append(str(layer))
+    for part, numbers in layers.items():
+        found.append(rf"^(?=layers\.({'|'.join(numbers)})\.).*{_PATTERNS[part].pattern}")
+    return "|".join(found)
+
+
 def is_frozen(name: str, stack: Stack) -> bool:
     """Whether a parameter, by its canonical name, is of a part that the stack freezes."""
     layer = _LAYER.match(name)
@@ -71,6 +87,20 @@ def freeze(model: nn.Module, stack: Stack) -> None:
         f"Variant {stack.name}: {counts[True]:,} parameters trained, {counts[False]:,} frozen "
         f"({', '.join(stack.frozen) or 'nothing'}), {100 * counts[True] / total:.1f}% trained"
     )
+
+
+def refreeze(model: nn.Module, stack: Stack) -> None:
+    """The same between two steps, for a stack that freezes other parts of the same layers."""
+    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for module in sharded:  # a validation may have left some of them gathered
+        module.reshard()
+    for name, param in named_weights(model):
+        param.requires_grad_(not is_frozen(name, stack))
+    for module in sharded:
+        # FSDP2 looks at what is trained, for the dtype that gradients are added up in, when it is
+        # first used, and again here.
+        module.unshard()
+        module.reshard()
 
 
 def _check_matched(model: nn.Module, stack: Stack, matched: set[str]) -> None:

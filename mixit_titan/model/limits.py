@@ -1,5 +1,6 @@
 """What a model cannot do, each in one sentence."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,13 @@ _SCHEDULES = ("1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZ
 
 
 def check_limits(
-    config: "MixitLlama.Config", training: TrainingConfig, parallelism: ParallelismConfig
+    config: "MixitLlama.Config",
+    training: TrainingConfig,
+    parallelism: ParallelismConfig,
+    phases: Sequence[Stack] = (),
 ) -> None:
-    """Refuse a run that the model cannot do. Called whenever a run's config is made."""
+    """Refuse a run that the model cannot do. Called whenever a run's config is made. `phases`: what
+    of the model is trained, where that changes in the run."""
     if training.seq_len > config.max_seq_len:
         raise too_long(training.seq_len, config.max_seq_len)
     if config.stack.mixes:
@@ -33,7 +38,7 @@ def check_limits(
         _check_attention_for_context(config)
     _check_tensor(config.shape, training, parallelism)
     if parallelism.pipeline_parallel_degree > 1:
-        _check_pipeline(config, training, parallelism)
+        _check_pipeline(config, training, parallelism, [config.stack, *phases])
 
 
 def too_long(seq_len: int, longest: int) -> ConfigError:
@@ -92,7 +97,10 @@ def _check_tensor(shape: Shape, training: TrainingConfig, parallelism: Paralleli
 
 
 def _check_pipeline(
-    config: "MixitLlama.Config", training: TrainingConfig, parallelism: ParallelismConfig
+    config: "MixitLlama.Config",
+    training: TrainingConfig,
+    parallelism: ParallelismConfig,
+    stacks: Sequence[Stack],
 ) -> None:
     if config.shape.tied:
         raise ConfigError("pipeline parallelism cannot split a tied model: set model.tied = false")
@@ -115,9 +123,10 @@ def _check_pipeline(
                 f"{parallelism.pipeline_parallel_degree} would have none of model.layers = "
                 f"{config.shape.layers}: use fewer stages"
             )
-        if not _trains(config.stack, modules, layers):
+        if not all(_trains(stack, modules, layers) for stack in stacks):
+            key = "model.freeze" if len(stacks) == 1 else "model.freeze or optimizer.groups"
             raise ConfigError(
-                f"pipeline stage {stage} would have nothing to train, because model.freeze names "
+                f"pipeline stage {stage} would have nothing to train, because {key} freezes "
                 "all of its parts: use fewer stages, or data parallelism"
             )
 

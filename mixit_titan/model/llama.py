@@ -25,7 +25,7 @@ from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.initialization import name_parameters
 from mixit_titan.model.limits import too_long
 from mixit_titan.model.mixers.window import WindowAttention
-from mixit_titan.model.mixing_attention import InnerMixing, MixingAttention, PositionedEmbedding
+from mixit_titan.model.mixing_attention import InnerMixing, PositionedEmbedding
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.sharding import set_sharding
@@ -103,7 +103,7 @@ class Block(TransformerBlock):
 
 def mixes(attention: BaseAttention.Config) -> bool:
     """Whether a layer with this attention has MixiT's matrices: it takes a table of documents."""
-    return isinstance(attention, MixingAttention.Config)
+    return isinstance(attention.inner_attention, InnerMixing.Config)
 
 
 def attends(attention: BaseAttention.Config) -> bool:

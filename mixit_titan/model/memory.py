@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 
 from mixit_titan.kernels.forms import Form
 from mixit_titan.model.accounting import Weight, count, layer_weights, memory_per_rank, weights
+from mixit_titan.model.mixers.registry import MIXERS
 from mixit_titan.model.pairs import Pair
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.stack import Stack
@@ -32,6 +33,8 @@ class Step:
     rows: int
     """Of one microbatch, on each data-parallel rank."""
     length: int
+    documents: bool = False
+    """Whether rows hold several, each of which is mixed by itself."""
     dtype: str = "bfloat16"
     """What the products are computed in."""
     recomputation: str = "none"
@@ -123,8 +126,10 @@ def step_memory(shape: Shape, stack: Stack, step: Step, form: Form | None) -> St
     size = DTYPE_BYTES[step.dtype]
     in_loss = head * ((_FLOAT32 if step.chunks > 1 else size) + _FLOAT32)
     in_backward = layer * (size + _FLOAT32) + head * _FLOAT32
+    maps = sum(MIXERS[pair.mixer].buffered for pair in stack.fill(shape.layers))
+    maps *= _FLOAT32 * shape.heads * shape.seq_len**2
     return StepMemory(
-        weights=on_gpu * (state.weights + whole),
+        weights=on_gpu * (state.weights + whole) + maps // step.tensor,
         gradients=on_gpu * state.gradients,
         optimizer=on_gpu * state.optimizer * step.moment_bytes // 4,
         mixing=state.mixing // (1 if form == "sharded" else step.tensor),
@@ -140,10 +145,7 @@ def activations(shape: Shape, stack: Stack, step: Step) -> Activations:
     kept = backward = 0  # if there is no backward pass but that of the head
     if any(weight.trained for weight in weights(shape, stack) if weight.part != "head"):
         pairs = stack.fill(shape.layers)
-        each = {
-            pair: layer_keeps(shape, pair, step.recomputation, compiled=step.compiled)
-            for pair in set(pairs)
-        }
+        each = {pair: _keeps(shape, pair, step, step.recomputation) for pair in set(pairs)}
         kept = sum(each[pair] for pair in pairs)
         backward = max(_backward(shape, pair, step) - each[pair] for pair in each)
     size, tokens = DTYPE_BYTES[step.dtype], step.tokens
@@ -163,14 +165,32 @@ def activations(shape: Shape, stack: Stack, step: Step) -> Activations:
 def _backward(shape: Shape, pair: Pair, step: Step) -> int:
     """Elements of each token in the backward pass of one layer, with what was kept of it: the
     gradients of the layer's output and of the three parts of its MLP. Where the product of the gate
-    was kept, it has been given back by then."""
+    was kept, it has been given back by then. Or, if they are more, the copies of a mixer's matrix,
+    when all that was kept of the MLP has been."""
     product = 0 if "mlp" in pair.frozen else shape.hidden
-    whole = layer_keeps(shape, pair, "none", compiled=step.compiled)
-    return whole + shape.width + 3 * shape.hidden - product
+    in_mlp = shape.width + 3 * shape.hidden - product
+    in_mixer = -(2 * shape.width + 3 * shape.hidden)
+    in_mixer -= 0 if step.compiled else shape.width + shape.hidden
+    if MIXERS[pair.mixer].copied:
+        matrix = MIXERS[pair.mixer].keeps(shape, step.length, step.documents)
+        in_mixer += (2 if step.documents else 1) * matrix
+    return _keeps(shape, pair, step, "none") + max(in_mlp, in_mixer)
+
+
+def _keeps(shape: Shape, pair: Pair, step: Step, recomputation: str) -> int:
+    """Elements of each token that one layer keeps, with the matrix of a mixer without a fast path,
+    which is computed again where anything is."""
+    kept = layer_keeps(shape, pair, recomputation, compiled=step.compiled)
+    if recomputation == "none":
+        kept += MIXERS[pair.mixer].keeps(shape, step.length, step.documents)
+        if "matrix" in pair.parts and "matrix" not in pair.frozen:
+            kept += shape.width  # the values that its gradient is computed from
+    return kept
 
 
 def layer_keeps(shape: Shape, pair: Pair, recomputation: str, *, compiled: bool) -> int:
-    """Elements of the compute dtype that one layer keeps of each token for its backward pass."""
+    """Elements of the compute dtype that one layer keeps of each token for its backward pass, but
+    for the matrix of a mixer."""
     n, f, attends = shape.width, shape.hidden, pair.attends
     k = (shape.kv_heads or shape.heads) * shape.head_dim
     lse = 2 * shape.heads  # of each head, in float32

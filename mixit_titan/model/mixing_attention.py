@@ -122,8 +122,9 @@ class InnerMixing(MixingMatrices, Module):
 
 
 class MixingAttention(BaseAttention):
-    """wo(A (wv x)): values are mixed by a matrix that no input changes. In place of masks it takes
-    the table of documents, which the model makes once for all layers."""
+    """wo(A (wv x)): values are mixed by a matrix that no input changes, of MixiT or of another
+    mixer by position. MixiT's takes the table of documents, which the model makes once for all
+    layers, in place of masks."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseAttention.Config):
@@ -144,7 +145,11 @@ class MixingAttention(BaseAttention):
         positions: torch.Tensor | None = None,
     ) -> torch.Tensor:
         v_BLNH = self.wv(x_BLD).unflatten(-1, (-1, self.head_dim))
-        return self.wo(self.inner_attention(v_BLNH, documents=attention_masks).flatten(2))
+        if isinstance(self.inner_attention, InnerMixing):
+            mixed_BLNH = self.inner_attention(v_BLNH, documents=attention_masks)
+        else:
+            mixed_BLNH = self.inner_attention(v_BLNH, positions=positions)
+        return self.wo(mixed_BLNH.flatten(2))
 
 
 @functools.cache

@@ -21,7 +21,6 @@ from torchtitan.models.common.decoder_sharding import (
 )
 from torchtitan.protocols.sharding import LocalMapConfig, ShardingConfig, SpmdLayout
 
-from mixit_titan.model.mixers.positional import PositionalAttention
 from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def set_sharding(config: "MixitLlama.Config", *, enable_sp: bool) -> None:
         set_dense_ffn_sharding(
             layer.feed_forward, attn_x_layout=between_layers, enable_sp=enable_sp
         )
-        if isinstance(layer.attention, MixingAttention.Config | PositionalAttention.Config):
+        if isinstance(layer.attention, MixingAttention.Config):
             _shard_mixing(layer.attention, between_layers, enable_sp)
         else:
             set_gqa_attention_sharding(layer.attention, enable_sp=enable_sp)
@@ -51,9 +50,7 @@ def set_sharding(config: "MixitLlama.Config", *, enable_sp: bool) -> None:
 
 
 def _shard_mixing(
-    attention: MixingAttention.Config | PositionalAttention.Config,
-    between_layers: SpmdLayout,
-    enable_sp: bool,
+    attention: MixingAttention.Config, between_layers: SpmdLayout, enable_sp: bool
 ) -> None:
     attention.sharding_config = ShardingConfig(
         in_src_shardings={"x_BLD": between_layers},

@@ -12,8 +12,8 @@ A word is a variant (`mixit`), a mixer (`mixing`), or a mixer with what is froze
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 
 from mixit_titan.errors import ConfigError, shown, unknown
 from mixit_titan.model.mixers.registry import MIXERS
@@ -26,6 +26,8 @@ PLACES: dict[str, Callable[[int], range]] = {
     "upper": lambda layers: range(layers // 2, layers),
 }
 """Names of layers, from how many there are."""
+Weights = tuple[str, int | None]
+"""A part of a layer, or of the model as a whole, where the layer is None."""
 _WORD = re.compile(r"([^*@]+)(?:\*(\d{1,5})|@([^*@]+))?")
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _LONGEST_NAME = 60  # in the name of a folder
@@ -65,6 +67,14 @@ class Stack:
         if layer is not None:
             return part in self.pair(layer).frozen
         return part in self.outer or all(part in pair.frozen for pair in self.pairs)
+
+    def freezing(self, chosen: Collection[Weights], layers: int) -> "Stack":
+        """The same layers with more of them frozen."""
+        pairs = [
+            replace(pair, frozen=(*pair.frozen, *(p for p in pair.parts if (p, layer) in chosen)))
+            for layer, pair in enumerate(self.fill(layers))
+        ]
+        return Stack(tuple(pairs), (*self.outer, *(part for part, at in chosen if at is None)))
 
     @property
     def mixes(self) -> bool:
@@ -176,7 +186,7 @@ def read_stack(text: str, layers: int, outer: Iterable[str] = ()) -> Stack:
             if count <= layers:
                 pattern += [pair] * int(found[2] or 1)
             continue
-        for layer in _place(found[3], layers, where):
+        for layer in read_place(found[3], layers, where):
             if layer in placed:
                 raise ConfigError(f"{where} names layer {layer} twice: leave one of them out")
             placed[layer] = pair
@@ -213,7 +223,8 @@ def _pair(name: str, where: str) -> Pair:
     return Pair(mixer=mixer, frozen=frozen)
 
 
-def _place(place: str, layers: int, where: str) -> range:
+def read_place(place: str, layers: int, where: str) -> range:
+    """The layers that a place such as `upper`, `2` or `2-5` stands for in a model of so many."""
     numbers = _RANGE.fullmatch(place)
     if numbers is None and place not in PLACES:
         raise unknown("place", place, [*PLACES, "2", "2-5"], where=where)

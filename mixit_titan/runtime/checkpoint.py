@@ -52,6 +52,7 @@ from mixit_titan.runtime.tensor_reader import (
     explained,
     has_checksums,
     load_state,
+    tensor_sizes,
 )
 from mixit_titan.runtime.watch import begin
 
@@ -192,6 +193,8 @@ class IdentifiedCheckpointer(CheckpointManager):
                 super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
         else:
             said_by_first_rank(partial(self._check, state_dict, checkpoint_id))
+            if OPTIMIZER in state_dict:
+                state_dict[OPTIMIZER].expect(with_state(checkpoint_id))
             load_state(checkpoint_id, state_dict)
             self.states[MODEL].load_state_dict(state_dict)
         self._on_disk = checkpoint_id
@@ -224,6 +227,13 @@ class IdentifiedCheckpointer(CheckpointManager):
         if self.enable and dist.get_rank() == 0:
             for rest in Path(self.folder).glob(".unfinished-*"):
                 shutil.rmtree(rest, ignore_errors=True)
+
+
+def with_state(checkpoint_id: str) -> set[str]:
+    """The weights whose optimizer state a checkpoint has, by their names."""
+    start = f"{OPTIMIZER}.state."
+    names = tensor_sizes(checkpoint_id)
+    return {n.removeprefix(start).rpartition(".")[0] for n in names if n.startswith(start)}
 
 
 def latest_step(run: Trainer.Config) -> int | None:

@@ -52,7 +52,8 @@ class JsonLinesLogger(BaseLogger):
         line = {
             "loss": metrics["loss_metrics/global_avg_loss"],
             "grad_norm": metrics["grad_norm"],
-            "lr": next(value for key, value in metrics.items() if key.startswith("lr/")),
+            # The last group has what optimizer.groups does not name.
+            "lr": [value for key, value in metrics.items() if key.startswith("lr/")][-1],
             "tokens": int(metrics["n_tokens_seen"]),
             "tokens_per_s": round(metrics["throughput(tps)"] * self.world_size, 1),
             "tflops_per_rank": metrics["tflops"],
@@ -60,8 +61,9 @@ class JsonLinesLogger(BaseLogger):
         }
         if "mfu(%)" in metrics:
             line["mfu_percent"] = metrics["mfu(%)"]
-        if "skipped_batches" in metrics:
-            line["skipped_batches"] = metrics["skipped_batches"]
+        for key in ("skipped_batches", "trained_params"):
+            if key in metrics:
+                line[key] = metrics[key]
         return line
 
     def _validation(self, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -103,11 +105,12 @@ class Metrics(MetricsProcessor):
             # With this flag torchtitan 0.3.0 leaves MFU out ("N/A"), which is what we want where
             # the device's peak is unknown. It has no other use there.
             self.has_quantization = True
-        self.skipped_batches = 0  # in all: set by the trainer
+        # Set by the trainer: in all, and where it changes in the run.
+        self.skipped_batches = self.trained_params = 0
 
     def log(self, *args: Any, extra_metrics: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if self.skipped_batches:
-            extra_metrics = (extra_metrics or {}) | {"skipped_batches": self.skipped_batches}
+        ours = {"skipped_batches": self.skipped_batches, "trained_params": self.trained_params}
+        extra_metrics = (extra_metrics or {}) | {k: v for k, v in ours.items() if v}
         super().log(*args, extra_metrics=extra_metrics, **kwargs)
 
     def should_log(self, step: int) -> bool:

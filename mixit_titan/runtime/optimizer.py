@@ -5,14 +5,21 @@ parallelism. torch's runs anywhere: where a matrix is sharded, its products are 
 which are those of the complete matrix.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import torch
+import tyro
+from torch import nn
 from torchtitan.components.optimizer import OptimizersContainer, ParamGroupConfig, default_adamw
+from torchtitan.tools.logging import logger
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.model.freezing import refreeze
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.phases import Phase, phase_of
 
 MUON = "Muon"
 ADAM = {"optimizer": "Adam"}
@@ -20,10 +27,86 @@ ADAM = {"optimizer": "Adam"}
 _MATRICES = r"\.(attention|feed_forward)\..*w[qkvo123]\.weight$"
 
 
+@dataclass(frozen=True)
+class Group:
+    """Weights with a rate and a weight decay of their own."""
+
+    pattern: str = ".*"
+    """Of their names."""
+    lr_factor: float = 1.0
+    weight_decay: float | None = None
+    """Default: that of all others."""
+    said: str = ""
+    """What the config says of them."""
+
+
 class Optimizers(OptimizersContainer):
     @dataclass(kw_only=True, slots=True)
     class Config(OptimizersContainer.Config):
-        pass
+        phases: Annotated[list[Phase], tyro.conf.Suppress] = field(default_factory=list)
+        """What is trained when, where that changes."""
+        groups: Annotated[list[str], tyro.conf.Suppress] = field(default_factory=list)
+        """What [[optimizer.groups]] says, for those who compare runs."""
+
+    def __init__(self, config: Config, *, model_parts: list[nn.Module]) -> None:
+        super().__init__(config, model_parts=model_parts)
+        self.phases, self.phase = config.phases, None
+        self.begin(1)
+
+    def begin(self, step: int) -> Phase | None:
+        """Before a step: where it is the first one of a phase, set what is trained, and drop the
+        optimizer state of what is not. That of what thaws appears with its first step."""
+        if not self.phases or (phase := phase_of(self.phases, step)) is self.phase:
+            return None
+        for model in self.model_parts:
+            refreeze(model, phase.stack)
+        self._drop_state(lambda param: not param.requires_grad)
+        self.phase = phase
+        return phase
+
+    def expect(self, saved: Collection[str]) -> None:
+        """Before a checkpoint is loaded that has the state of these weights: it is theirs that is
+        loaded, whatever this run trains at that step. The state of the others begins anew."""
+        self._drop_state(lambda param: True)
+        missing = 0
+        for group in self._groups():
+            for name, param in zip(group["param_names"], group["params"], strict=True):
+                param.requires_grad_(name in saved)
+                missing += name not in saved
+        if missing and not self.phases:
+            logger.warning(f"The checkpoint has no optimizer state of {missing} weights: it is new")
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The state is the checkpoint's. Rates, weight decay and the like are the config's."""
+        ours = [{k: v for k, v in group.items() if k != "params"} for group in self._groups()]
+        super().load_state_dict(state_dict)
+        for group, settings in zip(self._groups(), ours, strict=True):
+            group.update(settings)
+            for param in group["params"]:
+                param.requires_grad_(True)
+        self.phase = None  # `begin` sets it
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
+
+    def _drop_state(self, dropped: Callable[[nn.Parameter], bool]) -> None:
+        for optimizer in self.optimizers:
+            params = [p for group in optimizer.param_groups for p in group["params"]]
+            for param in filter(dropped, params):
+                param.grad = None
+                optimizer.state.pop(param, None)
+
+    @staticmethod
+    def _build_param_groups(
+        model: nn.Module, param_group_configs: list[ParamGroupConfig], impl_kwargs: dict[str, Any]
+    ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, list[str]]]:
+        """Those that have a weight here: not all have one in each stage of a pipeline, nor both a
+        matrix for Muon and something else."""
+        names = [name for name, param in model.named_parameters() if param.requires_grad]
+        patterns = [re.compile(group.pattern) for group in param_group_configs]
+        first = {next(n for n, p in enumerate(patterns) if p.search(name)) for name in names}
+        kept = [group for n, group in enumerate(param_group_configs) if n in first]
+        return OptimizersContainer._build_param_groups(model, kept, impl_kwargs)
 
     @staticmethod
     def _resolve_optimizer_factory(name: str) -> Callable[..., torch.optim.Optimizer]:
@@ -40,21 +123,36 @@ def optimizer_config(
     eps: float,
     weight_decay: float,
     implementation: str,
+    groups: Sequence[Group] = (),
+    phases: Sequence[Phase] = (),
 ) -> Optimizers.Config:
     """Muon is for the matrices of attention, mixing and MLP. What it leaves (embedding, head,
     norms, biases) is AdamW's, with the same learning rate: Muon's is adjusted to the size of a step
-    of AdamW (Moonshot's rule, arXiv:2502.16982)."""
-    groups = default_adamw(
-        lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay
-    ).param_groups
-    if name == MUON:
-        settings = {"lr": lr, "weight_decay": weight_decay, "adjust_lr_fn": "match_rms_adamw"}
-        settings |= {"fused": False, "foreach": False}  # it has neither
-        muon = ParamGroupConfig(pattern=_MATRICES, optimizer_name=MUON, optimizer_kwargs=settings)
-        groups.insert(0, muon)
-    else:
-        groups[0].optimizer_name = name
-    return Optimizers.Config(param_groups=groups, implementation=implementation)
+    of AdamW (Moonshot's rule, arXiv:2502.16982). The last of the groups is what no other has."""
+    found = []
+    for group in (*groups, Group()):
+        decay = weight_decay if group.weight_decay is None else group.weight_decay
+        rate = lr * group.lr_factor
+        (adam,) = default_adamw(
+            lr=rate, betas=tuple(betas), eps=eps, weight_decay=decay
+        ).param_groups
+        adam.pattern = group.pattern
+        if name == MUON:
+            settings = {"lr": rate, "weight_decay": decay, "adjust_lr_fn": "match_rms_adamw"}
+            settings |= {"fused": False, "foreach": False}  # it has neither
+            matrices = rf"^(?=.*{_MATRICES})({group.pattern})"
+            found.append(
+                ParamGroupConfig(pattern=matrices, optimizer_name=MUON, optimizer_kwargs=settings)
+            )
+        else:
+            adam.optimizer_name = name
+        found.append(adam)
+    return Optimizers.Config(
+        param_groups=found,
+        implementation=implementation,
+        phases=list(phases),
+        groups=[group.said for group in groups],
+    )
 
 
 def kind(names: Iterable[str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
+from torchtitan.distributed.cudagraph import cudagraph_teardown, wrap_with_cuda_graph
 from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
@@ -21,6 +22,7 @@ from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, RunFailed, disk_is_full
 from mixit_titan.files import make_folder
 from mixit_titan.jobs.lock import FolderLock
+from mixit_titan.model.accounting import count
 from mixit_titan.model.limits import check_limits
 from mixit_titan.runtime.bad_steps import BadStep, BadSteps, Training
 from mixit_titan.runtime.checkpoint import said_by_first_rank
@@ -28,6 +30,7 @@ from mixit_titan.runtime.copies import start_copies
 from mixit_titan.runtime.divergence import Diverged, explain
 from mixit_titan.runtime.goodput import goodput
 from mixit_titan.runtime.ledger import end_ledger, open_ledger
+from mixit_titan.runtime.optimizer import Optimizers
 from mixit_titan.runtime.run_state import StateFile, Word
 from mixit_titan.runtime.stop import Agreement, StopAgreed, expect_to_save, listen
 from mixit_titan.runtime.watch import WatchConfig, begin, start_watch
@@ -36,13 +39,15 @@ from mixit_titan.runtime.watch import WatchConfig, begin, start_watch
 class MixitTrainer(Trainer):
     @dataclass(kw_only=True, slots=True)
     class Config(Trainer.Config):
+        optimizer: Optimizers.Config = field(default_factory=Optimizers.Config)
         training: Training = field(default_factory=Training)
         watch: WatchConfig = field(default_factory=WatchConfig)
 
         def __post_init__(self) -> None:
             Trainer.Config.__post_init__(self)
             if self.model_spec is not None:
-                check_limits(self.model_spec.model, self.training, self.parallelism)
+                phases = [phase.stack for phase in self.optimizer.phases]
+                check_limits(self.model_spec.model, self.training, self.parallelism, phases)
 
     def __init__(self, config: Config) -> None:
         listen()
@@ -70,6 +75,7 @@ class MixitTrainer(Trainer):
             # So that a run's folder can be moved, and its model still be spoken to.
             keep_tokenizer(config.hf_assets_path, Path(config.dump_folder))
         self.steps_here = 0  # done by this process
+        self.warm_since = 0  # of them, when what is trained changed last
         self.tokens_before = self.own_tokens_before = 0  # of the run that this one continues
         # Kept, because asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._rng = torch.get_rng_state()
@@ -135,7 +141,7 @@ class MixitTrainer(Trainer):
     def _diverged(self, what: str) -> Diverged:
         config, folder = self.config, Path(self.config.dump_folder)
         saved = folder / config.checkpoint.folder if config.checkpoint.enable else None
-        rate = config.optimizer.param_groups[0].optimizer_kwargs["lr"]
+        rate = config.optimizer.param_groups[-1].optimizer_kwargs["lr"]
         losses = self.bad_steps.curve.losses(folder)
         return explain(what, losses, run=folder, checkpoints=saved, rate=rate)
 
@@ -174,11 +180,12 @@ class MixitTrainer(Trainer):
         """First ones are those until all is compiled and captured, and the watch has seen how long
         a step takes. Those that the host queues ahead of a GPU are quick and teach nothing."""
         first = 2 * self.config.metrics.log_freq + 3 if has_gpu() else 3
-        begin("step" if self.steps_here > first else "first step", step)
+        begin("step" if self.steps_here - self.warm_since > first else "first step", step)
 
     def train_step(self, data_iterator: Any) -> None:
         """With the first batch that is not to be skipped."""
         self.steps_here += 1
+        self._begin_phase()
         tokens, has_loss = self.ntokens_seen, not self.parallel_dims.pp_enabled
         while True:
             try:
@@ -195,6 +202,36 @@ class MixitTrainer(Trainer):
                 if self.parallel_dims.pp_enabled:
                     return  # only the last stage knows here; `bad_steps.check` tells all ranks
                 raise Diverged(f"the loss is not finite at step {self.step}") from error
+
+    def _begin_phase(self) -> None:
+        """Train what this step is to train. Where that changes, whatever was compiled and captured
+        for the steps before is made anew."""
+        changed = self.optimizers.begin(self.step) is not None
+        phase = self.optimizers.phase
+        if phase is None or not (changed or self.steps_here == 1):
+            return
+        model, seq_len = self.model_config, self.config.training.seq_len
+        counts = count(model.shape, phase.stack, seq_len=seq_len)
+        self.metrics_processor.num_flops_per_token = counts.flops_per_token
+        self.metrics_processor.trained_params = counts.trainable
+        here = phase.change and self.step == phase.after + 1
+        logger.info(
+            f"From step {self.step} on {counts.trainable:,} parameters are trained and "
+            f"{counts.frozen:,} frozen{f': this step {phase.change}' if here else ''}"
+        )
+        self.warm_since = self.steps_here
+        begin("first step", self.step)
+        if changed and self.config.compile.enable:
+            torch.compiler.reset()  # each of its functions is for a few sets of weights only
+        if changed and not self.config.training.disable_cuda_graphs:
+            self._capture_again()
+
+    def _capture_again(self) -> None:
+        """A captured graph computes the gradients that it was captured with."""
+        utils.device_module.synchronize()
+        cudagraph_teardown()
+        self.optimizers.zero_grad(set_to_none=True)
+        self.fwd_bwd_fn = wrap_with_cuda_graph(self._forward_backward_body)
 
     def forward_backward_step(self, **microbatch: Any) -> torch.Tensor:
         loss = super().forward_backward_step(**microbatch)

@@ -16,6 +16,7 @@ from mixit_titan.errors import ConfigError, Problems
 from mixit_titan.files import write_json, write_text
 from mixit_titan.model.hardware import find_gpu
 from mixit_titan.model.stack import as_folder
+from mixit_titan.model.variants import VARIANTS
 from mixit_titan.reading import read_text
 from mixit_titan.slurm.arguments import SIGNAL_MARGIN, SubmitArguments, check_numbers
 from mixit_titan.slurm.cluster import (
@@ -86,8 +87,8 @@ def _plan_all(
     base = _base_folder(args, overrides)
     with problems.noted():
         _check_new(base)
-    # A name that is no variant is a mistake; whatever else is written is a stack.
-    keys = {n: "--model.variant" if n.isidentifier() else "--model.stack" for n in variants}
+    # Whatever is not a variant is read as a stack: `uniform` is one of a mixer.
+    keys = {n: "--model.variant" if n in VARIANTS else "--model.stack" for n in variants}
     each = {n: [*overrides, keys[n], n] for n in variants}
     planned = [_plan(args, each[n], base / as_folder(n), directives, problems) for n in variants]
     runs = [run for run in planned if run is not None]

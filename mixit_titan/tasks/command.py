@@ -1,5 +1,6 @@
 """`mixit-titan task NAME`: train and test on one task, or show what its examples look like."""
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,7 @@ def task_command(arguments: list[str]) -> None:
     preset = word_after("--preset", words) or next(iter(PRESETS))
     default = TaskArguments(run=preset_run(name, preset, words), preset=preset)
     args = parse(TaskArguments[cls], default, name, words)
+    args = dataclasses.replace(args, run=args.run.named())
     args.run.check()
     if args.show is not None:
         _show(args)

@@ -18,7 +18,12 @@ def preset_run(name: str, preset: str, words: list[str], *, chosen: bool = True)
     `chosen` for it: the values that all variants share."""
     cls = task_class(name)
     variant = word_after("--variant", words) or Settings.variant
-    own = next(filter(None, (word_after(flag(key), words) for key in _PRESET_DEPENDS_ON)), variant)
+    others = {key: word_after(flag(key), words) for key in _PRESET_DEPENDS_ON}
+    shared = preset_values(preset, task_name(cls()), variant, chosen=False)
+    layers = word_after("--layers", words) or ""
+    layers = int(layers) if layers.isdecimal() else shared.get("layers", Settings.layers)
+    same = Settings(variant=variant, layers=layers, **others).named()
+    own = same.stack or same.mixer or same.variant
     keys, values = field_names(cls), preset_values(preset, task_name(cls()), own, chosen=chosen)
     values["variant"] = variant
     return Run(
@@ -46,10 +51,15 @@ def run_words(run: Run, preset: str) -> list[str]:
         if getattr(run.settings, key) is not None:
             words += [flag(key), getattr(run.settings, key)]
     default = preset_run(name, preset, words)
+    if run.settings.stack is not None and run.settings.layers != default.settings.layers:
+        words.append(f"--layers={run.settings.layers}")  # which the stack is read for
+        default = preset_run(name, preset, words)
     for part, plain in ((run.task, default.task), (run.settings, default.settings)):
         for key in field_names(type(part)):
             value = getattr(part, key)
             if value == getattr(plain, key) or key in _PRESET_DEPENDS_ON:
+                continue
+            if f"--{key}={value}" in words:
                 continue
             if isinstance(value, bool):
                 words.append(flag(key if value else f"no-{key}"))
@@ -65,8 +75,9 @@ def field_names(cls: type) -> list[str]:
 
 
 def word_after(flag: str, words: list[str]) -> str | None:
-    """The value of a flag that decides about the meaning of the others."""
-    for place, word in enumerate(words):
+    """The value of a flag that decides about the meaning of the others: the last, if there are
+    several, as for all flags."""
+    for place, word in reversed([*enumerate(words)]):
         if word == flag and place + 1 < len(words):
             return words[place + 1]
         if word.startswith(f"{flag}="):

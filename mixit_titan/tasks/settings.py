@@ -109,6 +109,20 @@ class Settings:
             self.layers, stack=self.stack, variant=variant, mixer=self.mixer, freeze=self.freeze
         )
 
+    def named(self) -> "Settings":
+        """The same, by the name of a variant where --mixer or --stack says one in other words:
+        `--mixer mixing` and `--stack "mixit mixit"` are `--variant mixit`."""
+        if (self.stack is None and self.mixer is None) or self.variant != Settings.variant:
+            return self
+        try:
+            name = find_stack(self.layers, stack=self.stack, mixer=self.mixer).name
+        except ConfigError:  # which `check` says
+            return self
+        frozen = name in PAIRS and PAIRS[name].frozen  # in whose place --freeze would be
+        if name not in (*VARIANTS, *BASELINES) or (frozen and self.freeze is not None):
+            return self
+        return dataclasses.replace(self, variant=name, stack=None, mixer=None)
+
     @property
     def name(self) -> str:
         """Of the model: the variant's, or that of the stack."""
@@ -166,6 +180,10 @@ class Run(Generic[T]):
     def positions(self) -> int:
         """Of the longest sequence that the model is trained or tested on."""
         return max(task.positions for task in (self.task, *longer_tasks(self).values()))
+
+    def named(self) -> "Run":
+        """The same, with its model by the name of a variant where it has one."""
+        return dataclasses.replace(self, settings=self.settings.named())
 
     def described(self) -> dict[str, Any]:
         """A flat description, ready for JSON."""

@@ -142,7 +142,7 @@ def grid_points(args: SweepArguments) -> list[Point]:
                 all_words = ["--variant", variant, *words, "--seed", str(seed)]
                 all_words += ["--held-out", "validation"] if args.choose else []
                 default = preset_run(args.task, args.preset, all_words, chosen=not args.choose)
-                run = parse(Run[task_class(args.task)], default, args.task, all_words)
+                run = parse(Run[task_class(args.task)], default, args.task, all_words).named()
                 run.check()
                 model_config(run)
                 points[run.hash] = Point(run, axes)

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,21 @@ def test_groups_of_one_variant_are_told_apart_by_what_differs(run: Make) -> None
         "mixit, lr 0.001",
         "mixit, lr 0.002",
     ]
+
+
+def test_flops_are_those_of_what_was_trained_when(run: Make) -> None:
+    """The first half of the run was that of frozen_mlp."""
+    plain, thawed = (run(name, "standard", {0: 6.0, 10: 4.0, 20: 3.0}) for name in "ab")
+    config = json.loads((thawed / "config.json").read_text())
+    frozen = asdict(VARIANTS["frozen_mlp"])
+    stacks = [(0, frozen), (10, asdict(VARIANTS["standard"]))]
+    config["optimizer"]["phases"] = [{"after": n, "stack": stack} for n, stack in stacks]
+    config["optimizer"]["groups"] = ["parts = 'mlp', freeze_until = 10"]
+    (thawed / "config.json").write_text(json.dumps(config))
+    first, second = compare([plain, thawed]).groups
+    assert second.name == "standard, groups parts = 'mlp', freeze_until = 10"
+    assert first.end("flops") == 20_000 * _flops("standard")
+    assert second.end("flops") == 10_000 * (_flops("frozen_mlp") + _flops("standard"))
 
 
 def test_a_run_from_before_there_were_stacks_is_one_of_its_variant(run: Make) -> None:

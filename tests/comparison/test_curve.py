@@ -47,7 +47,7 @@ def test_a_point_per_validation_with_what_was_spent_until_then() -> None:
         {"step": 15, "validation_loss": 4.0},
         {"step": 20, "validation_loss": None},
     ]
-    found = read_curve(lines, "validation_loss", flops_per_token=7)
+    found = read_curve(lines, "validation_loss", [(0, 7)])
     assert found.at["tokens"].tolist() == [0, 150]
     assert found.at["flops"].tolist() == [0, 1050]
     assert found.at["seconds"].tolist() == [0, 25]

@@ -279,6 +279,61 @@ def test_a_wrong_model_section(tmp_path: Path, table: str, message: str) -> None
         load_run(str(file), [], world_size=1)
 
 
+WRONG_GROUPS = {
+    'parts = "qk@9"\nlr_factor = 0.1': "says @9, and the model has the layers 0 to 3",
+    'parts = "matrix"\nlr_factor = 0.1': "matches nothing: the layers there .attention. have no",
+    'parts = "qk"\nlr_facto = 0.1': "unknown key 'optimizer.groups.lr_facto' .*groups.lr_factor",
+    'parts = "qk"\nlr_factor = 0.0': "optimizer.groups.lr_factor is 0.0: it must be above 0",
+    'parts = "qk"\nweight_decay = -1.0': "optimizer.groups.weight_decay is -1.0",
+    'parts = "qk"\nfreeze_until = 60': "never thaw, because freeze_until = 60 and the last step is",
+    'parts = "qk"\nfreeze_after = 99': "never freeze, because freeze_after = 99 and the last step",
+    'parts = "qk"\nfreeze_until = 0': "optimizer.groups.freeze_until is 0: it must be",
+    'parts = "qk"\nfreeze_until = 9\nfreeze_after = 9': "would never be trained, because freeze_u",
+    'parts = "qk"': "has nothing of its own: give it lr_factor, weight_decay, freeze_until or",
+    "lr_factor = 0.1": "optimizer.groups.parts is missing",
+    'parts = ["qk"]\nlr_factor = 0.1': "optimizer.groups.parts in .* is ..qk..: expected",
+    'parts = "qk"\nlr_factor = 0.1\n[[optimizer.groups]]\nparts = "@0"\nlr_factor = 2.0': (
+        "optimizer.groups names qk@0 in two groups: leave it out of one"
+    ),
+    'parts = "@0-3 norm embedding head"\nfreeze_until = 2': "nothing to train in step 1",
+}
+
+
+@pytest.mark.parametrize(("table", "message"), WRONG_GROUPS.items())
+def test_a_wrong_group_is_one_sentence(tmp_path: Path, table: str, message: str) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        '[model]\nvariant = "standard"\n[training]\nsteps = 60\n'
+        f"[optimizer]\nlr = 0.1\n[[optimizer.groups]]\n{table}\n"
+    )
+    with pytest.raises(ConfigError, match=message) as error:
+        load_run(str(file), [], world_size=1)
+    assert "\n" not in str(error.value)
+
+
+def test_groups_by_the_command_line_and_in_two_stages() -> None:
+    groups = ["--optimizer.groups", '[{parts = "head", freeze_until = 5, lr_factor = 0.1}]']
+    run = load_run(STANDARD, groups, world_size=1)
+    assert [group.optimizer_kwargs["lr"] for group in run.optimizer.param_groups] == [2e-4, 2e-3]
+    assert [phase.after for phase in run.optimizer.phases] == [0, 5]
+    assert run.optimizer.groups == ["parts = 'head', lr_factor = 0.1, freeze_until = 5"]
+    with pytest.raises(ConfigError, match=r"optimizer.groups in .* is 3: it must be tables"):
+        load_run(STANDARD, ["--optimizer.groups", "3"], world_size=1)
+    late = [*groups, "--training.steps", "4"]
+    with pytest.raises(ConfigError, match="the last step is 4"):
+        load_run(STANDARD, late, world_size=1)
+    # A run that is to be continued is as long as its schedule.
+    load_run(STANDARD, [*late, "--lr_scheduler.total_steps", "60"], world_size=1)
+    stages = ["--parallelism.pipeline_parallel_degree", "2"]
+    frozen = '[{parts = "@upper norm head", freeze_until = 5}]'
+    with pytest.raises(ConfigError, match="pipeline stage 1 would have nothing to train, because"):
+        load_run(STANDARD, ["--optimizer.groups", frozen, *stages], world_size=2)
+    only = '[{parts = "@0-3 embedding", freeze_until = 5}]'
+    with pytest.raises(ConfigError, match="num_chunks must be 1 where nothing but the head"):
+        words = ["--model.freeze", "norm", "--loss.num_chunks", "2"]
+        load_run(STANDARD, ["--optimizer.groups", only, *words], world_size=1)
+
+
 def test_more_ranks_than_the_batch_allows() -> None:
     with pytest.raises(ConfigError, match=r"global_batch_size = 8 cannot be divided among 3"):
         load_run(DEBUG, [], world_size=3)

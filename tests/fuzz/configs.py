@@ -1,11 +1,12 @@
 """Configs and overrides that are wrong."""
 
 import dataclasses
+import json
 import random
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from mixit_titan.config.sections import HIDDEN, MixingSection, Sections, TopLevel
+from mixit_titan.config.sections import HIDDEN, GroupSection, MixingSection, Sections, TopLevel
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
@@ -96,9 +97,18 @@ def _config(rng: random.Random, start: str = "") -> Path:
     return rng.choice([path for name, path in shipped_configs().items() if name.startswith(start)])
 
 
+def _group(rng: random.Random) -> str:
+    """A table of [[optimizer.groups]], on a line."""
+    key, hint = rng.choice([*get_type_hints(GroupSection).items()])
+    parts = rng.choice(["qk", "@upper", "head", mangled(rng, "mlp@2-5 norm")])
+    value = bad_value(rng, hint)
+    quoted = rng.choice([value, json.dumps(value)])
+    return f"[{{parts = {json.dumps(parts)}, lr_factor = 0.5}}, {{{key} = {quoted}}}]"
+
+
 def _override(rng: random.Random, without: tuple[str, ...] = _NOT_NAMED) -> list[str]:
     key = rng.choice([name for name in KEYS if name not in without])
-    value = bad_value(rng, KEYS[key])
+    value = _group(rng) if key == "optimizer.groups" else bad_value(rng, KEYS[key])
     if rng.random() < 0.1:
         key = mangled(rng, key)
     form = rng.random()

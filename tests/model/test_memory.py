@@ -17,6 +17,7 @@ from torchtitan.distributed import utils as dist_utils
 from mixit_titan.bench.memory import peak_memory
 from mixit_titan.bench.steps import build_steps
 from mixit_titan.kernels.stored import stored_columns
+from mixit_titan.model.attention import document_mask
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
 from mixit_titan.model.memory import Step, activations, layer_keeps, step_memory
@@ -72,9 +73,27 @@ def test_memory_of_an_eager_step_is_that_measured(
     assert total == pytest.approx(measured, rel=0.06 if mode == "selective" else 0.03)
 
 
-def compiled_block(shape: Shape, variant: Stack, mode: str) -> tuple[float, int]:
+LONG = Shape(width=64, layers=2, heads=4, hidden=256, vocab=64, seq_len=256)
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("mixer", ["uniform", "linear", "embedding", "learned", "window"])
+@pytest.mark.parametrize("documents", ["on", "off"])
+def test_memory_of_a_mixer_without_a_fast_path(mixer: str, documents: str, tmp_path: Path) -> None:
+    """Its matrices, one for each row and head, are most of what the layers keep."""
+    sizes = "--width 64 --layers 2 --heads 4 --hidden 256 --vocab 64 --seq-len 256"
+    point = make_point(f"{sizes} --batch 4 --ac none --documents {documents}")
+    measured = peak_memory(lambda: build_steps(mixer, point, tmp_path)).accumulating
+    step = Step(rows=4, length=256, documents=documents == "on", dtype="float32", compiled=False)
+    modelled = step_memory(LONG, uniform(mixer), step, None)
+    assert modelled.total - modelled.gathered == pytest.approx(measured, rel=0.04)
+
+
+def compiled_block(
+    shape: Shape, variant: Stack, mode: str, positions: torch.Tensor | None = None
+) -> tuple[float, int]:
     """Elements of two bytes that a compiled block hands to its backward pass, for each token; and
-    how many products that pass has."""
+    how many products that pass has. `positions` are those of documents in a row."""
     dist_utils.set_spmd_backend("partial_dtensor")
     torch._dynamo.reset()
     model = llama_config(shape, variant, attention="sdpa", dtype="bfloat16", form="stored").build()
@@ -115,7 +134,8 @@ def compiled_block(shape: Shape, variant: Stack, mode: str) -> tuple[float, int]
     )
     block = model.layers["0"]
     block.compile(backend=backend, fullgraph=True)
-    block(x_BLD, None, None).sum().backward()
+    mask = document_mask(positions) if positions is not None and variant.attends else None
+    block(x_BLD, mask, positions).sum().backward()
     return sum(kept.values()) / 2 / (x_BLD.shape[0] * x_BLD.shape[1]), len(products)
 
 
@@ -141,6 +161,18 @@ def test_a_compiled_block_keeps_what_the_model_says(variant: str, mode: str) -> 
         linears = 7 if variant == "standard" else 5
         again = {"none": 0, "selective": 3 if variant == "standard" else 2, "full": linears - 1}
         assert products == 2 * linears + again[mode]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mixer", ["uniform", "learned", "window"])
+def test_a_compiled_block_keeps_the_matrices_of_documents(mixer: str) -> None:
+    shape = Shape(width=128, layers=1, heads=8, hidden=384, vocab=64, seq_len=96, window=16)
+    positions = (torch.arange(96) % 40).expand(2, -1)
+    step = Step(rows=2, length=96, documents=True)
+    modelled = activations(shape, uniform(mixer), step).kept // (2 * step.tokens)
+    kept, _ = compiled_block(shape, uniform(mixer), "none", positions)
+    # The statistics of both norms; and what turns queries and keys by their positions.
+    assert kept == modelled + 2 * 2 + (2 * shape.head_dim if mixer == "window" else 0)
 
 
 def test_nothing_is_kept_where_only_the_head_is_trained() -> None:

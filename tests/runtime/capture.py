@@ -153,9 +153,10 @@ FAKE = ("--comm.mode", "fake_backend", "--checkpoint.enable", "false")
 FAKE += ("--checkpoint.async_mode", "disabled")
 
 
-def emulate(folder: Path) -> None:
-    """In this process, which must be a fresh one: the second forward and backward of a trainer are
-    captured, and when they have been, `folder`/captured is written and the process ends."""
+def emulate(folder: Path, call: int = CAPTURED) -> None:
+    """In this process, which must be a fresh one: the second forward and backward of a trainer, or
+    those of another `call`, are captured, and when they have been, `folder`/captured is written and
+    the process ends."""
     from mixit_titan.runtime import trainer
 
     torch.cpu.Stream, torch.cpu.Event = Stream, Event
@@ -169,7 +170,7 @@ def emulate(folder: Path) -> None:
     def counted(self: trainer.MixitTrainer, *arguments: Any) -> torch.Tensor:
         nonlocal calls
         calls += 1
-        if calls != CAPTURED:
+        if calls != call:
             return body(self, *arguments)
         with capture(torch.cpu._current_stream):
             body(self, *arguments)
@@ -179,12 +180,14 @@ def emulate(folder: Path) -> None:
     trainer.MixitTrainer._forward_backward_body = counted
 
 
-def train_captured(config: str, overrides: list[str], folder: Path, read: str = "") -> None:
+def train_captured(
+    config: str, overrides: list[str], folder: Path, read: str = "", call: int = CAPTURED
+) -> None:
     """Train in a fresh process, until the capture. `read`: one of READS, for each block to do."""
     from mixit_titan.config.run import load_run
     from mixit_titan.model.llama import Block
 
-    emulate(folder)
+    emulate(folder, call)
     if read:
         Block.add = lambda self, x, f: (READS[read](f), x + f)[1]
     load_run(config, [*overrides, *FAKE], world_size=RANKS).build().train()

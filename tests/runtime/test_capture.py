@@ -54,7 +54,7 @@ def interpreter() -> Iterator[Forkserver]:
 
 
 def captured(
-    config: str, words: list[str], runs: Runs, folder: Path, server: Forkserver, *more: str
+    config: str, words: list[str], runs: Runs, folder: Path, server: Forkserver, *more: str | int
 ) -> str:
     """What the process said where it failed, or ""."""
     common = [*SMALL, "--data.path", str(runs.data), "--dump_folder", str(folder / "run"), *COMMON]
@@ -73,6 +73,14 @@ def test_forward_and_backward_can_be_captured(
     variant, *rest = words.split()
     words = ["--model.variant", variant, *rest]
     assert captured("debug_standard", words, runs, tmp_path, interpreter) == ""
+
+
+def test_what_thaws_is_captured_after_it_was_warmed_up(
+    runs: Runs, tmp_path: Path, interpreter: Forkserver
+) -> None:
+    """Thawed by the second step, whose call is the first with other gradients."""
+    words = ["--optimizer.groups", '[{parts = "mlp@upper head", freeze_until = 1}]']
+    assert captured("debug_standard", words, runs, tmp_path, interpreter, "", 3) == ""
 
 
 # What of a shipped file does not fit a CPU, a toy, or eight ranks. All else is as it is there.

@@ -25,6 +25,8 @@ WRONG = {
     "--time 5": "--time 5 is too short: 180 s of it are kept for saving",
     "--after nope": "Slurm refuses the job: Job dependency problem",
     "--array-variants mixit,mixti": "did you mean 'mixit'",
+    "--array-variants uniform,unifrom": "unknown variant or mixer 'unifrom' .* mean 'uniform'",
+    "--array-variants mixing-freeze-qk": "the mixing mixer has no queries and keys",
     "--array-variants mixit,mixit": "--array-variants is 'mixit,mixit': name each variant once",
     "--training.stepz 3": "did you mean 'training.steps'",
     "--checkpoint.load_step 5": "resumes from its newest checkpoint",
@@ -172,7 +174,7 @@ FILE_8B = str(shipped_configs()["8b_fineweb_edu"])
         ),
         (
             [FILE_1B, "--array-variants", "mixti,standard", "--watchh", "1"],
-            ["unknown key 'watchh'", "unknown model.variant 'mixti'", "data.path = 'nowhere'"],
+            ["unknown key 'watchh'", "unknown variant or mixer 'mixti'", "data.path = 'nowhere'"],
         ),
     ],
 )

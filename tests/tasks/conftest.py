@@ -1,3 +1,4 @@
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ TINY = "--width 16 --layers 1 --heads 2 --batch 8 --steps 20 --eval-every 5 --wa
 
 def make_run(task: str, words: str = "") -> Run:
     """A run of a task at a size that takes a moment."""
-    all_words = f"{TINY} {words}".split()
+    all_words = shlex.split(f"{TINY} {words}")
     return parse(Run[task_class(task)], preset_run(task, "cpu", all_words), task, all_words)
 
 

@@ -264,6 +264,7 @@ def test_a_run_can_be_typed() -> None:
         "addition --mixer mixing --freeze v",
         "addition --stack mixit --heads 4",
         "addition --stack 'mixit*1 standard' --freeze head",
+        "addition --stack frozen_qk*4 --freeze head --layers 4",
     ):
         name, *words = shlex.split(line)
         preset = "paper" if "paper" in words else "cpu"

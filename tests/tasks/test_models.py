@@ -9,6 +9,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.model.stack import uniform
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.tasks.baselines import BASELINES
+from mixit_titan.tasks.choice import chosen_values
 from mixit_titan.tasks.models import (
     PooledClassifier,
     build_model,
@@ -201,6 +202,28 @@ def test_a_stack_of_one_pair_is_the_run_of_the_variant() -> None:
         ours, theirs = (make_run("addition", f"--{key} {variant}") for key in ("stack", "variant"))
         assert model_config(ours) == model_config(theirs)
         assert ours.settings.heads == theirs.settings.heads
+
+
+@pytest.mark.parametrize("task", ["retrieval", "addition"])
+def test_other_words_for_a_variant_are_its_run(task: str) -> None:
+    """Also its folder, and what was chosen for it: the words of a test on two layers."""
+    same = {
+        "mixit": ["--mixer mixing", "--stack mixit", "--stack 'mixit mixing'", "--stack mixit@0-1"],
+        "standard": ["--mixer attention", "--stack 'standard*2'"],
+        "frozen_qk": ["--stack attention-freeze-qk", "--stack 'frozen_qk frozen_qk'"],
+        "linear": ["--mixer linear", "--stack linear"],
+    }
+    for variant, others in same.items():
+        theirs = make_run(task, f"--variant {variant} --layers 2")
+        for words in others:
+            ours = make_run(task, f"{words} --layers 2").named()
+            assert ours == theirs and ours.hash == theirs.hash, words
+    chosen = chosen_values(task, "mixit")
+    preset = preset_run(task, "cpu", ["--mixer", "mixing"])
+    assert chosen and chosen.items() <= preset.described().items()
+    for words in ("--mixer uniform", "--stack mixit@0", "--stack frozen_qk --freeze head"):
+        run = make_run(task, f"{words} --layers 2")
+        assert run.named() == run
 
 
 def test_a_run_without_a_stack_is_described_as_before_there_were_any() -> None:

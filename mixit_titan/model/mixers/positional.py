@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 import torch
 from torch.distributed.tensor import DTensor
-from torchtitan.models.common import Linear
-from torchtitan.models.common.attention import AttentionMasksType, BaseAttention
 from torchtitan.protocols.module import Module
 from torchtitan.tools.logging import logger
 
@@ -70,29 +68,6 @@ class Positional(Module):
         end = v_BLNH.shape[1]
         a_NTL = self.rows(end - count, end, v_BLNH.device).to(v_BLNH.dtype)
         return (a_NTL @ v_BLNH.transpose(1, 2)).transpose(1, 2).flatten(2)
-
-
-class PositionalAttention(BaseAttention):
-    @dataclass(kw_only=True, slots=True)
-    class Config(BaseAttention.Config):
-        wv: Linear.Config
-        wo: Linear.Config
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.head_dim = config.wv.out_features // config.n_heads
-        self.wv = config.wv.build()
-        self.wo = config.wo.build()
-        self.inner_attention = config.inner_attention.build()
-
-    def forward(
-        self,
-        x_BLD: torch.Tensor,
-        attention_masks: AttentionMasksType | None,
-        positions: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        v_BLNH = self.wv(x_BLD).unflatten(-1, (-1, self.head_dim))
-        return self.wo(self.inner_attention(v_BLNH, positions=positions).flatten(2))
 
 
 def local(weight: torch.Tensor) -> torch.Tensor:
