@@ -23,6 +23,13 @@ def mixit_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str,
     shape, recipe, inner = model.shape, model.recipe, model.first_mixing
     if inner is not None and not inner.spec.causal:
         raise ConfigError("model.mixing.causal is false: only a causal model can be exported")
+    mixers = [pair.mixer for pair in model.stack.fill(shape.layers)]
+    for mixer in mixers:
+        if mixer not in (*modeling_mixers.ATTENDING, *modeling_mixers.MATRICES):
+            raise ConfigError(
+                f"the {mixer} mixer cannot be exported: export/modeling_mixers.py has none, "
+                "`mixit-titan generate` reads any"
+            )
     skip, branch = recipe.residual_scales(shape.layers)
     return {
         "model_type": "mixit",
@@ -37,7 +44,7 @@ def mixit_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str,
         "max_position_embeddings": shape.seq_len,
         "rope_parameters": hf_rope(shape),
         "bias": shape.bias,
-        "mixers": [pair.mixer for pair in model.stack.fill(shape.layers)],
+        "mixers": mixers,
         "learned_positions": isinstance(model.tok_embeddings, PositionedEmbedding.Config),
         "window": shape.window,
         "skip": skip,

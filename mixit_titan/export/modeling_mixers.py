@@ -221,18 +221,19 @@ class Sums(Matrix):
         return (a_TL / (i + 1) if self.mean else a_TL).unsqueeze(0)
 
 
-_MATRICES = {
+MATRICES = {
     "mixing": RandomMatrix,
     "learned": LearnedMatrix,
     "embedding": FixedMaps,
     "uniform": lambda config, layer: Sums(mean=True),
     "linear": lambda config, layer: Sums(mean=False),
 }
+ATTENDING = ("attention", "window")
 
 
 def build_mixer(config: dict[str, Any], layer: int) -> nn.Module:
     """The mixer that config.json names for a layer."""
     name = config["mixers"][layer]
-    if name in _MATRICES:
-        return Mixing(config, layer, _MATRICES[name](config, layer))
-    return Attention(config, layer, config["window"] if name == "window" else None)
+    if name in ATTENDING:
+        return Attention(config, layer, config["window"] if name == "window" else None)
+    return Mixing(config, layer, MATRICES[name](config, layer))

@@ -14,6 +14,7 @@ from mixit_titan.data.tokenizers import build_tokenizer
 from mixit_titan.errors import ConfigError
 from mixit_titan.export.command import write_export
 from mixit_titan.export.mixit_folder import mixit_config
+from mixit_titan.export.modeling_mixers import MATRICES
 from mixit_titan.export.modeling_mixit import Mixit
 from mixit_titan.generation.generate import generate
 from mixit_titan.generation.sampling import Sampling
@@ -155,7 +156,9 @@ def test_the_one_file_defines_nothing_twice(folders: dict[str, Path]) -> None:
     assert len(names) > 40 and len(set(names)) == len(names), Counter(names).most_common(2)
 
 
-def test_what_cannot_be_done_is_one_sentence(folders: dict[str, Path]) -> None:
+def test_what_cannot_be_done_is_one_sentence(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = Mixit.load(folders["mixing"])
     with pytest.raises(ValueError, match="33 tokens: the model has 32 positions"):
         model(torch.zeros(1, 33, dtype=torch.long))
@@ -164,3 +167,6 @@ def test_what_cannot_be_done_is_one_sentence(folders: dict[str, Path]) -> None:
     looks_ahead = llama_config(SHAPE, VARIANTS["mixit"], Recipe(causal=False))
     with pytest.raises(ConfigError, match="only a causal model can be exported"):
         mixit_config(looks_ahead, None)
+    monkeypatch.delitem(MATRICES, "uniform")
+    with pytest.raises(ConfigError, match="the uniform mixer cannot be exported: export/modeling"):
+        mixit_config(build("uniform standard", shape=SHAPE).config, None)
