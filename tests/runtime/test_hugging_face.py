@@ -194,7 +194,7 @@ def wrong_llamas(root: Path, folder: Path) -> dict[str, tuple[str, str]]:
         "no folder": (f"{root}/none", "has no config.json of a Hugging Face model"),
         "no weights": (f"{bare} {fits}", "has no \\*.safetensors"),
         "mixing": (
-            f"{folder} --model.variant mixit --checkpoint.last_save_in_hf",
+            f"{folder} --model.variant mixit {' '.join(ENDS)}",
             "last_save_in_hf is for variants that attend: transformers has no other stack",
         ),
         "recipe": (
