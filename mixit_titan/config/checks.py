@@ -166,11 +166,10 @@ def check_memory(run: Trainer.Config, ranks: int) -> None:
 
 def check_hugging_face(checkpoint: IdentifiedCheckpointer.Config, model: MixitLlama.Config) -> None:
     """A run that starts from the weights of a Hugging Face Llama has its shape."""
-    keys = [k for k in ("initial_load_in_hf", "last_save_in_hf") if getattr(checkpoint, k)]
-    if keys and not model.stack.only("attention"):
+    if checkpoint.last_save_in_hf and not model.stack.only("attention"):
         raise ConfigError(
-            f"checkpoint.{keys[0]} is for variants that attend: transformers has no MixiT. "
-            "`mixit-titan export` writes one, with its own modeling file"
+            "checkpoint.last_save_in_hf is for variants that attend: transformers has no other "
+            "stack. `mixit-titan export` writes any, with its own modeling file"
         )
     folder = checkpoint.initial_load_path
     if not checkpoint.initial_load_in_hf:
@@ -203,7 +202,7 @@ def check_hugging_face(checkpoint: IdentifiedCheckpointer.Config, model: MixitLl
         raise ConfigError(
             f"{folder} has no *.safetensors: fetch the model's weights in that format"
         )
-    different = differences_to_llama(theirs, model.shape)
+    different = differences_to_llama(theirs, model)
     if different:
         raise ConfigError(f"{folder} does not fit: {'; '.join(different)}. Set theirs in [model]")
 

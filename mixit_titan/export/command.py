@@ -9,11 +9,13 @@ import tyro
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from mixit_titan.data.tokenizers import vocabulary
 from mixit_titan.errors import ConfigError
 from mixit_titan.export.mixit_folder import mixit_config, write_code
 from mixit_titan.export.tokenizer_files import write_tokenizer
 from mixit_titan.files import json_text, new_folder
 from mixit_titan.model.hugging_face import HuggingFaceAdapter, hf_config
+from mixit_titan.model.llama import MixitLlama
 from mixit_titan.ranges import NOT_NEGATIVE
 from mixit_titan.runtime.trained import Trained, load_trained
 
@@ -21,7 +23,7 @@ from mixit_titan.runtime.trained import Trained, load_trained
 @dataclass
 class ExportArguments:
     """Write a trained model as a Hugging Face folder, in float32. A variant that attends is a Llama
-    to transformers; MixiT brings a small modelling file of its own.
+    to transformers; MixiT and other stacks bring a small modeling file of their own.
 
     Example: mixit-titan export runs/debug_standard --out exported/standard
     """
@@ -38,12 +40,6 @@ def run_export(args: ExportArguments) -> None:
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise ConfigError(f"--out {args.out} is there and not empty: name a new folder")
     trained = load_trained(args.run_dir, args.step)
-    stack = trained.model.config.stack
-    if not stack.only("attention") and not stack.only("mixing"):
-        raise ConfigError(
-            f"{args.run_dir} is of the stack {stack.name!r}: only models of attention and models "
-            "of mixing can be exported yet, `mixit-titan generate` reads any"
-        )
     try:
         with new_folder(args.out) as folder:
             write_export(trained, folder)
@@ -52,20 +48,38 @@ def run_export(args: ExportArguments) -> None:
         raise ConfigError(
             f"--out {args.out} cannot be written ({why}): make room, or name another folder"
         ) from error
-    print(f"wrote {args.out}: {stack.name} after step {trained.step}")
+    config = trained.model.config
+    print(
+        f"wrote {args.out}: {config.stack.name} after step {trained.step}\n"
+        f'Load it by AutoModelForCausalLM.from_pretrained("{args.out}"'
+        + (")" if _is_llama(config) else ", trust_remote_code=True)")
+    )
+
+
+def _is_llama(config: MixitLlama.Config) -> bool:
+    """Whether transformers has this model itself."""
+    return config.stack.only("attention")
 
 
 def write_export(trained: Trained, folder: Path) -> None:
-    model = trained.model
-    weights = HuggingFaceAdapter(model.config).to_hf(model.state_dict())
-    weights = {name: tensor.contiguous() for name, tensor in weights.items()}
-    mixes, end_of_text = model.config.stack.mixes, trained.tokenizer.eos_id
-    config = (mixit_config if mixes else hf_config)(model.config, end_of_text)
-    if mixes:
+    model, end_of_text = trained.model.config, trained.tokenizer.eos_id
+    weights = trained.model.state_dict()
+    if _is_llama(model):
+        config = hf_config(model, end_of_text)
+        weights = HuggingFaceAdapter(model).to_hf(weights)
+    else:
+        config = mixit_config(model, end_of_text)
         write_code(folder)
+        if model.shape.tied:
+            del weights["lm_head.weight"]
     config["dtype"] = "float32"
     write_tokenizer(trained, folder)
-    (folder / "config.json").write_text(json_text(config, indent=2) + "\n")
+    # Ids that no token has are never generated, as by `mixit-titan generate`.
+    no_tokens = list(range(vocabulary(trained.tokenizer), model.shape.vocab))
+    generation = {"eos_token_id": end_of_text, "suppress_tokens": no_tokens or None}
+    for name, content in (("config", config), ("generation_config", generation)):
+        (folder / f"{name}.json").write_text(json_text(content, indent=2) + "\n")
+    weights = {name: tensor.contiguous() for name, tensor in weights.items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     # safetensors makes a file for its owner alone.
     shutil.copymode(folder / "config.json", folder / "model.safetensors")

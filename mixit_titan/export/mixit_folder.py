@@ -1,5 +1,5 @@
-"""MixiT as a folder that loads without torchtitan and without this project: torch and safetensors
-are enough."""
+"""Any stack as a folder that loads without torchtitan and without this project: torch and
+safetensors are enough."""
 
 import dataclasses
 import inspect
@@ -8,17 +8,28 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.export import modeling_mixit
-from mixit_titan.kernels import mixing, philox
-from mixit_titan.model.hugging_face import hf_sizes
+from mixit_titan.errors import ConfigError
+from mixit_titan.export import modeling_mixers, modeling_mixit
+from mixit_titan.kernels import maps, mixing, named_normals, philox
+from mixit_titan.model.hugging_face import hf_rope, hf_sizes
 from mixit_titan.model.llama import MixitLlama
+from mixit_titan.model.mixing_attention import PositionedEmbedding
 
 _OWN_IMPORT = re.compile(r"^from mixit_titan\S* import .*\n", re.MULTILINE)
 
 
 def mixit_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str, Any]:
     """config.json: in Hugging Face's words where it has them. The recipe has become numbers."""
-    shape, recipe = model.shape, model.recipe
+    shape, recipe, inner = model.shape, model.recipe, model.first_mixing
+    if inner is not None and not inner.spec.causal:
+        raise ConfigError("model.mixing.causal is false: only a causal model can be exported")
+    mixers = [pair.mixer for pair in model.stack.fill(shape.layers)]
+    for mixer in mixers:
+        if mixer not in (*modeling_mixers.ATTENDING, *modeling_mixers.MATRICES):
+            raise ConfigError(
+                f"the {mixer} mixer cannot be exported: export/modeling_mixers.py has none, "
+                "`mixit-titan generate` reads any"
+            )
     skip, branch = recipe.residual_scales(shape.layers)
     return {
         "model_type": "mixit",
@@ -31,21 +42,26 @@ def mixit_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str,
         "bos_token_id": None,
         "eos_token_id": end_of_text,
         "max_position_embeddings": shape.seq_len,
+        "rope_parameters": hf_rope(shape),
         "bias": shape.bias,
+        "mixers": mixers,
+        "learned_positions": isinstance(model.tok_embeddings, PositionedEmbedding.Config),
+        "window": shape.window,
         "skip": skip,
         "branch": branch,
         "gate_slope": recipe.gate_slope(shape.width),
         "linear_factor": recipe.linear_factor(shape.width),
         "down_factor": recipe.linear_factor(shape.hidden, down=True),
-        "mixing": dataclasses.asdict(recipe.matrix_spec(model.mixing_seed, shape)),
+        "mixing": None if inner is None else dataclasses.asdict(inner.spec),
+        "mixing_seed": model.mixing_seed,
     }
 
 
 def write_code(folder: Path) -> None:
-    """modeling_mixit.py: this project's own generator, matrix and model, in one file. hf_mixit.py:
-    what transformers wants around it."""
+    """modeling_mixit.py: this project's own generator, matrices and model, in one file.
+    hf_mixit.py: what transformers wants around it."""
     parts = ['"""Written by mixit-titan export, out of files of mixit_titan (BSD-3-Clause)."""\n']
-    for module in (philox, mixing, modeling_mixit):
+    for module in (philox, named_normals, mixing, maps, modeling_mixers, modeling_mixit):
         name = module.__name__.replace(".", "/")
         parts.append(f"# {name}.py\n\n" + _OWN_IMPORT.sub("", inspect.getsource(module)))
     (folder / "modeling_mixit.py").write_text("\n\n".join(parts))

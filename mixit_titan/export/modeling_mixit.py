@@ -1,12 +1,11 @@
-"""A trained MixiT, in plain PyTorch: `Mixit.load(folder)` is a module from tokens to logits.
+"""A trained stack, in plain PyTorch: `Mixit.load(folder)` is a module from tokens to logits.
 
-Its mixing matrices are in no file. They are drawn from the seed in config.json when a sequence
+Random mixing matrices are in no file. They are drawn from the seed in config.json when a sequence
 first needs them, up to its length.
 
-Shapes: B batch, L length, D width, N heads, H head width.
+Shapes: B batch, T new tokens, L all tokens, D width, V vocabulary.
 """
 
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -17,18 +16,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import nn
 
-from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
-
-
-class ScaledLinear(nn.Linear):
-    """factor * (W x + b)"""
-
-    def __init__(self, fan_in: int, fan_out: int, *, bias: bool, factor: float) -> None:
-        super().__init__(fan_in, fan_out, bias=bias)
-        self.factor = factor
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return self.factor * super().forward(input)
+from mixit_titan.export.modeling_mixers import Places, ScaledLinear, build_mixer, linear
 
 
 class PositionedEmbedding(nn.Embedding):
@@ -38,38 +26,8 @@ class PositionedEmbedding(nn.Embedding):
         super().__init__(vocab, width)
         self.position_weight = nn.Parameter(torch.zeros(length, width))
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return super().forward(input) + self.position_weight[: input.shape[1]]
-
-
-class Mixing(nn.Module):
-    """wo(A (wv x)), with an A that depends on the layer and not on x."""
-
-    def __init__(self, config: dict[str, Any], layer: int) -> None:
-        super().__init__()
-        width, settings = config["hidden_size"], _linear_settings(config)
-        self.wv = ScaledLinear(width, width, **settings)
-        self.wo = ScaledLinear(width, width, **settings)
-        self.heads, self.layer = config["num_attention_heads"], layer
-        self.spec = MatrixSpec(**config["mixing"])
-        self.drawn_NLL = torch.empty(self.heads, 0, 0)
-
-    def forward(self, x_BLD: torch.Tensor) -> torch.Tensor:
-        v_BLNH = self.wv(x_BLD).unflatten(-1, (self.heads, -1))
-        a_NLL = self.noise(x_BLD.shape[1], x_BLD.device).to(v_BLNH)
-        out_BLNH = torch.einsum("nij,bjnh->binh", a_NLL, v_BLNH)
-        return self.wo((out_BLNH + v_BLNH if self.spec.identity else out_BLNH).flatten(2))
-
-    def noise(self, length: int, device: torch.device) -> torch.Tensor:
-        """A without its identity, which would swallow the rest in bfloat16. The matrix of a shorter
-        sequence is the corner of a longer one's."""
-        if length > self.drawn_NLL.shape[1]:
-            spec = dataclasses.replace(self.spec, length=length)
-            a_NLL = mixing_matrix(spec, self.layer, range(self.heads), device="cpu")
-            if self.spec.identity:
-                a_NLL -= torch.eye(length)
-            self.drawn_NLL = a_NLL.to(device)
-        return self.drawn_NLL[:, :length, :length]
+    def forward(self, input: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        return super().forward(input) + F.embedding(positions, self.position_weight)
 
 
 class FeedForward(nn.Module):
@@ -78,9 +36,9 @@ class FeedForward(nn.Module):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         width, hidden = config["hidden_size"], config["intermediate_size"]
-        self.w1 = ScaledLinear(width, hidden, **_linear_settings(config))
+        self.w1 = linear(config, width, hidden)
         self.w2 = ScaledLinear(hidden, width, bias=config["bias"], factor=config["down_factor"])
-        self.w3 = ScaledLinear(width, hidden, **_linear_settings(config))
+        self.w3 = linear(config, width, hidden)
         self.slope = config["gate_slope"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -91,18 +49,18 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """h = skip x + branch mixing(norm(x));  out = skip h + branch mlp(norm(h))"""
+    """h = skip x + branch mixer(norm(x));  out = skip h + branch mlp(norm(h))"""
 
     def __init__(self, config: dict[str, Any], layer: int) -> None:
         super().__init__()
-        self.attention = Mixing(config, layer)
+        self.attention = build_mixer(config, layer)
         self.feed_forward = FeedForward(config)
         self.attention_norm = nn.RMSNorm(config["hidden_size"], eps=config["rms_norm_eps"])
         self.ffn_norm = nn.RMSNorm(config["hidden_size"], eps=config["rms_norm_eps"])
         self.skip, self.branch = config["skip"], config["branch"]
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = self.skip * x + self.branch * self.attention(self.attention_norm(x))
+    def forward(self, x: torch.Tensor, places: Places, past: Any) -> torch.Tensor:
+        h = self.skip * x + self.branch * self.attention(self.attention_norm(x), places, past)
         return self.skip * h + self.branch * self.feed_forward(self.ffn_norm(h))
 
 
@@ -112,7 +70,11 @@ class Mixit(nn.Module):
         super().__init__()
         vocab, width = config["vocab_size"], config["hidden_size"]
         self.length = config["max_position_embeddings"]
-        self.tok_embeddings = PositionedEmbedding(vocab, width, self.length)
+        self.positioned = config["learned_positions"]
+        if self.positioned:
+            self.tok_embeddings = PositionedEmbedding(vocab, width, self.length)
+        else:
+            self.tok_embeddings = nn.Embedding(vocab, width)
         self.layers = nn.ModuleList(
             Block(config, layer) for layer in range(config["num_hidden_layers"])
         )
@@ -128,15 +90,36 @@ class Mixit(nn.Module):
         model.load_state_dict(load_file(Path(folder) / "model.safetensors"))
         return model.eval()
 
-    def forward(self, tokens_BL: torch.Tensor) -> torch.Tensor:
-        if tokens_BL.shape[1] > self.length:
-            raise ValueError(f"{tokens_BL.shape[1]} tokens: the model has {self.length} positions")
-        h_BLD = self.tok_embeddings(tokens_BL)
+    def forward(
+        self,
+        tokens_BT: torch.Tensor,
+        mask_BL: torch.Tensor | None = None,
+        past: Any = None,
+        last: int = 0,
+    ) -> torch.Tensor:
+        """Logits (B, T, V) of tokens that follow those in `past`, a cache of transformers; of the
+        `last` ones only, if it is not 0. `mask_BL` is 0 where a token, past or new, is padding."""
+        places = self._places(tokens_BT, mask_BL, 0 if past is None else past.get_seq_length())
+        if self.positioned:
+            new = places.positions_BL[:, places.first :]
+            h_BTD = self.tok_embeddings(tokens_BT, new)
+        else:
+            h_BTD = self.tok_embeddings(tokens_BT)
         for layer in self.layers:
-            h_BLD = layer(h_BLD)
+            h_BTD = layer(h_BTD, places, past)
         head = self.lm_head or self.tok_embeddings
-        return self.factor * F.linear(self.norm(h_BLD), head.weight)
+        return self.factor * F.linear(self.norm(h_BTD[:, -last:]), head.weight)
 
-
-def _linear_settings(config: dict[str, Any]) -> dict[str, Any]:
-    return {"bias": config["bias"], "factor": config["linear_factor"]}
+    def _places(self, tokens_BT: torch.Tensor, mask_BL: torch.Tensor | None, first: int) -> Places:
+        end = first + tokens_BT.shape[1]
+        if end > self.length:
+            raise ValueError(f"{end} tokens: the model has {self.length} positions")
+        if mask_BL is not None and mask_BL.shape != (len(tokens_BT), end):
+            raise ValueError(
+                f"attention_mask is of {tuple(mask_BL.shape)}: it must have one column for each "
+                f"token, past ones included, {(len(tokens_BT), end)}"
+            )
+        if mask_BL is None or mask_BL.all():
+            return Places(first, end, torch.arange(end, device=tokens_BT.device)[None], None)
+        positions_BL = (mask_BL.long().cumsum(1) - 1).clamp_min(0)
+        return Places(first, end, positions_BL, mask_BL.bool())

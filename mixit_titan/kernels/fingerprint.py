@@ -1,11 +1,14 @@
-"""What stands for mixing matrices where they are not saved: a hash of integers behind them."""
+"""What stands for mixing matrices and maps where they are not saved: a hash of integers behind
+them."""
 
 import hashlib
 from collections.abc import Iterable
 
 import torch
 
+from mixit_titan.kernels.maps import map_names
 from mixit_titan.kernels.mixing import MatrixSpec, draw_words
+from mixit_titan.kernels.named_normals import named_words
 
 
 def fingerprint(spec: MatrixSpec, layers: Iterable[int], head: int) -> str:
@@ -16,4 +19,16 @@ def fingerprint(spec: MatrixSpec, layers: Iterable[int], head: int) -> str:
     for layer in layers:
         for word in draw_words(spec.noise, spec.seed, layer, head, rows, spec.length):
             digest.update(word.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def maps_fingerprint(seed: int, layers: Iterable[int], elements: int) -> str:
+    """The same of the maps of the embedding mixer, whose queries and keys of a layer have as many
+    elements each: the integers behind the first and the last ones."""
+    digest = hashlib.sha256()
+    ends = torch.tensor([0, (elements - 1) // 4], device="cpu")
+    for layer in layers:
+        for name in map_names(layer):
+            for word in named_words(seed, name, ends):
+                digest.update(word.numpy().tobytes())
     return digest.hexdigest()[:16]

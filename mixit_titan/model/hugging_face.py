@@ -1,8 +1,8 @@
-"""The variants that attend, in the words of Hugging Face's Llama: it is the same model.
+"""Our weights in the words of Hugging Face's Llama: a model that attends in all layers is one.
 
-`export` writes by it, and torchtitan's `checkpoint.initial_load_in_hf` and `last_save_in_hf` read
-and write by it. A model with any other mixer keeps the names of its weights: transformers has no
-words for it.
+`export` writes such a model by it, and torchtitan's `checkpoint.initial_load_in_hf` and
+`last_save_in_hf` read and write by it. Of any other stack, what a Llama has too can be read: layers
+that attend are its own, and those that mix have its values, outputs, MLPs and norms.
 """
 
 import re
@@ -22,6 +22,7 @@ _NAMES = {
     "layers.{}.attention.qkv_linear.wq": "model.layers.{}.self_attn.q_proj",
     "layers.{}.attention.qkv_linear.wk": "model.layers.{}.self_attn.k_proj",
     "layers.{}.attention.qkv_linear.wv": "model.layers.{}.self_attn.v_proj",
+    "layers.{}.attention.wv": "model.layers.{}.self_attn.v_proj",
     "layers.{}.attention.wo": "model.layers.{}.self_attn.o_proj",
     "layers.{}.feed_forward.w1": "model.layers.{}.mlp.gate_proj",
     "layers.{}.feed_forward.w2": "model.layers.{}.mlp.down_proj",
@@ -29,7 +30,8 @@ _NAMES = {
     "layers.{}.attention_norm": "model.layers.{}.input_layernorm",
     "layers.{}.ffn_norm": "model.layers.{}.post_attention_layernorm",
 }
-_BACK = {theirs: ours for ours, theirs in _NAMES.items()}
+_NO_COUNTERPART = re.compile(r"\.position_weight$|\.inner_attention\.weight$")
+_LAYER = re.compile(r"(?<=layers\.)\d+")
 
 
 class HuggingFaceAdapter(StateDictAdapter):
@@ -39,38 +41,50 @@ class HuggingFaceAdapter(StateDictAdapter):
         self.fqn_to_index_mapping = None
 
     def to_hf(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """A tied head is there once, under the embedding's name."""
-        tied, attends = self.model_config.shape.tied, self.model_config.stack.only("attention")
-        kept = {k: v for k, v in state_dict.items() if not (tied and k == "lm_head.weight")}
-        return {_renamed(k, _NAMES): v for k, v in kept.items()} if attends else kept
+        """What a Llama has too, by its names. A tied head is there once, under the embedding's."""
+        tied = self.model_config.shape.tied
+        return {
+            _their_name(name): value
+            for name, value in state_dict.items()
+            if has_counterpart(name) and not (tied and name == "lm_head.weight")
+        }
 
     def from_hf(self, hf_state_dict: dict[str, Any]) -> dict[str, Any]:
-        attends = self.model_config.stack.only("attention")
-        names = {k: _renamed(k, _BACK) if attends else k for k in hf_state_dict}
-        state_dict = {names[k]: v for k, v in hf_state_dict.items()}
+        state_dict = {self._our_name(name): value for name, value in hf_state_dict.items()}
         if self.model_config.shape.tied:
             state_dict["lm_head.weight"] = state_dict["tok_embeddings.weight"]
         return state_dict
 
+    def _our_name(self, theirs: str) -> str:
+        """A KeyError for a name that is no Llama's."""
+        module, _, kind = theirs.rpartition(".")
+        layer = _LAYER.search(module)
+        number = layer[0] if layer else ""
+        mixes = layer is not None and not self.model_config.stack.pair(int(number)).attends
+        other = "layers.{}.attention." + ("qkv_linear.wv" if mixes else "wv")  # of the other kind
+        back = {name: ours for ours, name in _NAMES.items() if ours != other}
+        return f"{back[_LAYER.sub('{}', module)].format(number)}.{kind}"
 
-def _renamed(name: str, names: dict[str, str]) -> str:
+
+def has_counterpart(name: str) -> bool:
+    """Whether a Llama has a weight like that: learned positions and matrices it has not."""
+    return _NO_COUNTERPART.search(name) is None
+
+
+def _their_name(ours: str) -> str:
     """`layers.3.attention.wo.bias` -> `model.layers.3.self_attn.o_proj.bias`; a KeyError for a name
     that is not the model's."""
-    module, _, kind = name.rpartition(".")
-    number = re.search(r"(?<=layers\.)\d+", module)
-    pattern = re.sub(r"(?<=layers\.)\d+", "{}", module)
-    return f"{names[pattern].format(number[0] if number else '')}.{kind}"
+    module, _, kind = ours.rpartition(".")
+    layer = _LAYER.search(module)
+    return f"{_NAMES[_LAYER.sub('{}', module)].format(layer[0] if layer else '')}.{kind}"
 
 
 def hf_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str, Any]:
     """config.json of a model that attends; `end_of_text` is its tokenizer's id."""
     assert model.recipe == Recipe(), "a recipe's scales are for the mixing mixer"
     shape = model.shape
-    rope = {"rope_type": "default", "rope_theta": shape.rope_theta}
-    scaling = None
-    if shape.rope_factor != 1:
-        scaling = {"rope_type": "llama3", "factor": shape.rope_factor, **ROPE_SCALING}
-        rope |= scaling
+    rope = hf_rope(shape)
+    scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -84,9 +98,17 @@ def hf_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str, An
         "hidden_act": "silu",
         # Transformers 4 reads the first two, 5 the last.
         "rope_theta": shape.rope_theta,
-        "rope_scaling": scaling,
+        "rope_scaling": scaling if shape.rope_factor != 1 else None,
         "rope_parameters": rope,
     }
+
+
+def hf_rope(shape: Shape) -> dict[str, Any]:
+    """The rotary embeddings of a model, in the words of Transformers 5."""
+    if shape.rope_factor == 1:
+        return {"rope_type": "default", "rope_theta": shape.rope_theta}
+    scaling = {"rope_type": "llama3", "factor": shape.rope_factor, **ROPE_SCALING}
+    return scaling | {"rope_theta": shape.rope_theta}
 
 
 def hf_sizes(shape: Shape) -> dict[str, Any]:
@@ -113,27 +135,29 @@ _KEYS = dict(
 """Hugging Face's word -> the key of [model]."""
 
 
-def differences_to_llama(theirs: dict[str, Any], shape: Shape) -> list[str]:
+def differences_to_llama(theirs: dict[str, Any], model: MixitLlama.Config) -> list[str]:
     """`model.width is 768 and theirs 2048`, for each key of [model] that a Hugging Face model (its
     config.json) wants otherwise."""
-    heads = theirs.get("num_attention_heads")
+    shape, recipe, heads = model.shape, model.recipe, theirs.get("num_attention_heads")
     wanted = {"num_key_value_heads": heads, "tie_word_embeddings": False} | theirs
-    rope = theirs.get("rope_parameters") or theirs.get("rope_scaling") or {}
-    found = [
-        (_KEYS[word], ours, wanted.get(word))
-        for word, ours in hf_sizes(shape).items()
-        if wanted.get(word) != ours
-    ]
-    for key, ours, their in (
+    compared = [(_KEYS[word], ours, wanted.get(word)) for word, ours in hf_sizes(shape).items()]
+    compared += [
         ("bias", shape.bias, bool(theirs.get("attention_bias"))),
         ("bias", shape.bias, bool(theirs.get("mlp_bias"))),
         ("width / model.heads", shape.head_dim, theirs.get("head_dim") or shape.head_dim),
-        ("mixing.activation", "silu", theirs.get("hidden_act", "silu")),
-        ("rope_theta", shape.rope_theta, rope.get("rope_theta", theirs.get("rope_theta", 1e4))),
-        ("rope_factor", shape.rope_factor, _factor(rope)),
-    ):
-        if ours != their:
-            found.append((key, ours, their))
+        ("mixing.activation", recipe.activation, theirs.get("hidden_act", "silu")),
+        ("mixing.residual", recipe.residual, "plain"),
+        ("mixing.depth_alpha", recipe.depth_alpha, 0.0),
+        ("mixing.linear_scale", recipe.linear_scale, False),
+    ]
+    if model.stack.attends:
+        rope = theirs.get("rope_parameters") or theirs.get("rope_scaling") or {}
+        theta = rope.get("rope_theta", theirs.get("rope_theta", 1e4))
+        compared.append(("rope_theta", shape.rope_theta, theta))
+        compared.append(("rope_factor", shape.rope_factor, _factor(rope)))
+    else:  # a layer that mixes has no keys to group
+        compared = [entry for entry in compared if entry[0] != "kv_heads"]
+    found = [entry for entry in compared if entry[1] != entry[2]]
     said = [f"model.{key} is {ours!r} and theirs {their!r}" for key, ours, their in found]
     return list(dict.fromkeys(said))
 

@@ -1,13 +1,13 @@
 """What a checkpoint must agree on with the model that loads it.
 
 A mixing matrix is not saved. Its seed and recipe are, with a fingerprint of integers behind it, so
-that a change of the generator is noticed too.
+that a change of the generator is noticed too. So it is with the maps of the embedding mixer.
 """
 
 from dataclasses import asdict
 from typing import Any
 
-from mixit_titan.kernels.fingerprint import fingerprint
+from mixit_titan.kernels.fingerprint import fingerprint, maps_fingerprint
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.pairs import OUTER_PARTS
 from mixit_titan.model.shapes import Shape
@@ -17,6 +17,8 @@ _NOT_STRUCTURE = {"init_std", "embedding_std"}  # they say how a run began, not 
 _LATER = {"model.rope_factor": 1.0, "model.window": Shape.window, "model.mixing.noise": "gaussian"}
 """Fields that the first checkpoints did not have, and what they were then: left out where they
 still are."""
+_MAPS = "fingerprint of the maps"
+FINGERPRINTS = ("fingerprint", _MAPS)
 
 
 def identity(config: MixitLlama.Config) -> dict[str, Any]:
@@ -37,14 +39,21 @@ def identity(config: MixitLlama.Config) -> dict[str, Any]:
             del described[key]
     if stack.mixes:
         described["model.mixing.seed"] = config.mixing_seed
+    mixing, embedded = (_ends(config, mixer) for mixer in ("mixing", "embedding"))
     inner = config.first_mixing
     if inner is not None:
-        pairs = stack.fill(len(config.layers))
-        mixing = [layer for layer, pair in enumerate(pairs) if pair.mixer == "mixing"]
-        described["fingerprint"] = fingerprint(
-            inner.spec, {mixing[0], mixing[-1]}, inner.n_heads - 1
-        )
+        described["fingerprint"] = fingerprint(inner.spec, mixing, inner.n_heads - 1)
+    if embedded:
+        elements = config.shape.width * config.shape.seq_len
+        described[_MAPS] = maps_fingerprint(config.mixing_seed, embedded, elements)
     return described
+
+
+def _ends(config: MixitLlama.Config, mixer: str) -> set[int]:
+    """The first and the last layer with that mixer; none, if no layer has it."""
+    pairs = enumerate(config.stack.fill(len(config.layers)))
+    layers = [layer for layer, pair in pairs if pair.mixer == mixer]
+    return {*layers[:1], *layers[-1:]}
 
 
 def saved_stack(described: dict[str, Any], layers: int) -> Stack:
@@ -58,9 +67,11 @@ def saved_stack(described: dict[str, Any], layers: int) -> Stack:
 def differences(saved: dict[str, Any], ours: dict[str, Any], *, ignore: set[str]) -> list[str]:
     """`model.mixing.seed is 1 there and 0 here`, one per key that differs. `KEY.name` is what the
     value of KEY is called: it is said with the value, and may differ."""
+    if _MAPS not in saved:  # the first checkpoints with maps did not say it
+        ignore = ignore | {_MAPS}
     compared = [key for key in saved | ours if key not in ignore and not key.endswith(".name")]
     keys = [key for key in compared if saved.get(key) != ours.get(key)]
-    causes = [key for key in keys if key != "fingerprint" and not key.endswith(" of the data")]
+    causes = [key for key in keys if key not in FINGERPRINTS and not key.endswith(" of the data")]
     return [
         f"{key} is {_said(saved, key)} there and {_said(ours, key)} here" for key in causes or keys
     ]

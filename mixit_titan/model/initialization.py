@@ -5,7 +5,6 @@ shard on every rank, and on any mesh the weights change with the number of ranks
 weight is part of the model, so here each element has its own counter instead.
 """
 
-import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -13,14 +12,11 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Replicate
 from torchtitan.components.checkpointer.utils import canonical_fqn
 
-from mixit_titan.kernels.philox import normals, philox
+from mixit_titan.kernels.named_normals import draw_normal
 from mixit_titan.model.freezing import part_of
 from mixit_titan.model.initial_std import Std, embedding_std, linear_std, std_by_part
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
-
-# Counters drawn at a time: what fits a CPU's cache; on a GPU, so many that launches do not count.
-_CHUNK = {"cpu": 1 << 16, "cuda": 1 << 22}
 
 
 def name_parameters(model: nn.Module, seed: int) -> None:
@@ -65,17 +61,3 @@ def embedding_normal(shape: Shape, recipe: Recipe) -> Normal:
     if shape.tied:
         head = linear_std(std_by_part(shape.init_std)["head"], shape.width, scaled=scaled)
     return Normal(embedding_std(shape.embedding_std, head=head, scaled=scaled))
-
-
-def draw_normal(seed: int, name: str, shape: torch.Size, device: torch.device) -> torch.Tensor:
-    """Standard normals in float32: element e of `name` is word e % 4 of counter e // 4."""
-    digest = hashlib.sha256(name.encode()).digest()
-    c2, c3 = (int.from_bytes(digest[i : i + 4], "little") for i in (0, 4))
-    count = -(-shape.numel() // 4)
-    flat = torch.empty(count, 4, device=device)
-    chunk = _CHUNK[device.type]
-    for start in range(0, count, chunk):
-        counter = torch.arange(start, min(start + chunk, count), device=device)
-        words = philox(seed, counter & 0xFFFFFFFF, counter >> 32, c2, c3)
-        torch.stack(normals(words), dim=-1, out=flat[start : start + chunk])
-    return flat.view(-1)[: shape.numel()].view(shape)

@@ -45,6 +45,7 @@ from mixit_titan.runtime.checkpoint_files import (
 from mixit_titan.runtime.checkpoint_identity import KEY, check_identity, encode_identity
 from mixit_titan.runtime.checkpoint_writer import CheckpointWriter
 from mixit_titan.runtime.divergence import Diverged
+from mixit_titan.runtime.llama_start import read_llama
 from mixit_titan.runtime.optimizer import kind
 from mixit_titan.runtime.tensor_reader import (
     OLDER,
@@ -190,13 +191,13 @@ class IdentifiedCheckpointer(CheckpointManager):
     ) -> None:
         if from_hf:
             with explained(checkpoint_id):
-                super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
+                state_dict = read_llama(self.sd_adapter, checkpoint_id, state_dict)
         else:
             said_by_first_rank(partial(self._check, state_dict, checkpoint_id))
             if OPTIMIZER in state_dict:
                 state_dict[OPTIMIZER].expect(with_state(checkpoint_id))
             load_state(checkpoint_id, state_dict)
-            self.states[MODEL].load_state_dict(state_dict)
+        self.states[MODEL].load_state_dict(state_dict)
         self._on_disk = checkpoint_id
 
     def _check(self, state_dict: dict[str, Any], checkpoint_id: str) -> None:

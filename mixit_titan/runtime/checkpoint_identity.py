@@ -10,7 +10,7 @@ from mixit_titan.data.loader import COUNTED_BY
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text
 from mixit_titan.json_form import parse_json
-from mixit_titan.model.identity import differences
+from mixit_titan.model.identity import FINGERPRINTS, differences
 from mixit_titan.runtime.optimizer import ADAM
 from mixit_titan.runtime.tensor_reader import (
     DamagedCheckpoint,
@@ -58,7 +58,7 @@ def check_identity(
     start from: it may have been trained from another seed, and other parts of it."""
     saved = read_identity(checkpoint_id)
     if saved is None:
-        if "mixing" in ours["mixer"]:
+        if ours.keys() & set(FINGERPRINTS):
             raise ConfigError(
                 f"the checkpoint {checkpoint_id} does not say which mixing matrices it was "
                 "trained with: it was not written by mixit_titan"

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mixit_titan.kernels.named_normals import _AT_A_TIME, draw_normal
 from mixit_titan.kernels.philox import normals, philox
 from mixit_titan.model.build import llama_config
-from mixit_titan.model.initialization import _CHUNK, draw_normal
 from mixit_titan.model.shapes import find_flavor
 from mixit_titan.model.variants import find_variant
 
@@ -70,7 +70,7 @@ def test_a_gpu_draws_8b_in_a_hundred_thousand_launches(monkeypatch: pytest.Monke
     device, shape = torch.device("cpu"), torch.Size((4 * 512,))
     with Launches() as one:
         draw_normal(0, "name", shape, device)
-    monkeypatch.setitem(_CHUNK, "cpu", 256)
+    monkeypatch.setitem(_AT_A_TIME, "cpu", 256)
     with Launches() as two:
         draw_normal(0, "name", shape, device)
     each = two.count - one.count  # of a chunk more
@@ -79,5 +79,5 @@ def test_a_gpu_draws_8b_in_a_hundred_thousand_launches(monkeypatch: pytest.Monke
         model = llama_config(find_flavor("8b"), find_variant("standard"), on_gpu=True).build()
     sizes = [param.numel() for param in model.parameters()]
     assert sum(sizes) > 7e9
-    assert sum(each * math.ceil(size / 4 / _CHUNK["cuda"]) for size in sizes) < 150_000
+    assert sum(each * math.ceil(size / 4 / _AT_A_TIME["cuda"]) for size in sizes) < 150_000
     assert sum(each * math.ceil(size / 4 / 2**16) for size in sizes) > 3e6

@@ -17,6 +17,7 @@ from mixit_titan.data.shards import open_split
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.checkpoint import latest_step
 from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.runtime.trained import load_trained
 
 from .conftest import SMALL, Runs
 
@@ -45,13 +46,16 @@ LLAMAS = {
         "--model.bias",
     ),
 }
+# All that a Llama has stays as it is, and the matrices of its first layer are trained.
+STACK = "learned-freeze-v-o-mlp-norm attention-freeze-qk-v-o-mlp-norm"
 STEPS = 2
 ENDS = ["--checkpoint.last_save_in_hf", "--checkpoint.last_save_model_only"]
 
 
 @pytest.fixture(scope="module")
 def trained(runs: Runs) -> Runs:
-    """`llama32` and `biased`, each with its queries and keys frozen, on two ranks."""
+    """`llama32` and `biased`, each with its queries and keys frozen, and a stack of the first, on
+    two ranks."""
     jobs = {}
     for name, (config, dtype, options) in LLAMAS.items():
         torch.manual_seed(0)
@@ -60,7 +64,7 @@ def trained(runs: Runs) -> Runs:
             torch.nn.init.normal_(param, std=0.3)
         model.to(dtype).save_pretrained(runs.root / f"{name}_hf")
         source = ["--checkpoint.initial_load_path", str(runs.root / f"{name}_hf")]
-        own = [*options.split(), *source, "--checkpoint.initial_load_in_hf", *ENDS]
+        own = [*options.split(), *source, "--checkpoint.initial_load_in_hf"]
         own += [
             "--training.steps",
             str(STEPS),
@@ -69,7 +73,9 @@ def trained(runs: Runs) -> Runs:
             "--validator.rows",
             "-1",
         ]
-        jobs[name] = ("frozen_qk", [*own, "--validator.enable", "--validator.freq", "1"])
+        if name == "llama32":
+            jobs["stack"] = (STACK, [*own, "--model.freeze", "embedding,head"])
+        jobs[name] = ("frozen_qk", [*own, *ENDS, "--validator.enable", "--validator.freq", "1"])
     runs.train(2, jobs)
     return runs
 
@@ -132,6 +138,28 @@ def test_both_ends_are_the_model_of_transformers(trained: Runs, name: str) -> No
     assert same == {key for key in before if ".q_proj." in key or ".k_proj." in key}
 
 
+def test_a_stack_begins_with_what_it_has_in_common(trained: Runs) -> None:
+    """Grouped values are those of each head's group; positions stay at initialization."""
+    folder = trained.root / "llama32_hf"
+    theirs = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+    model = load_trained(trained.folder("stack")).model
+    ours, begun = model.state_dict(), model.config.build()
+    begun.init_states()
+    assert torch.equal(ours["lm_head.weight"], theirs["model.embed_tokens.weight"])
+    for layer, values in ((0, "attention.wv"), (1, "attention.qkv_linear.wv")):
+        attention = f"model.layers.{layer}.self_attn"
+        v = theirs[f"{attention}.v_proj.weight"]
+        if layer == 0:  # 4 heads of width 8, 2 groups
+            v = v.view(2, 1, 8, 32).expand(2, 2, 8, 32).reshape(32, 32)
+        assert torch.equal(ours[f"layers.{layer}.{values}.weight"], v)
+        o = theirs[f"{attention}.o_proj.weight"]
+        assert torch.equal(ours[f"layers.{layer}.attention.wo.weight"], o)
+    q = theirs["model.layers.1.self_attn.q_proj.weight"]
+    assert torch.equal(ours["layers.1.attention.qkv_linear.wq.weight"], q)
+    same = {key for key, value in begun.state_dict().items() if torch.equal(value, ours[key])}
+    assert same == {"tok_embeddings.position_weight"}
+
+
 def test_a_run_that_ended_so_is_finished_and_cannot_be_extended(trained: Runs) -> None:
     def run(steps: int):  # noqa: ANN202
         config, overrides = (
@@ -165,7 +193,14 @@ def wrong_llamas(root: Path, folder: Path) -> dict[str, tuple[str, str]]:
         "kind": (f"{other}", "holds a 'gpt2': only a 'llama' can be loaded"),
         "no folder": (f"{root}/none", "has no config.json of a Hugging Face model"),
         "no weights": (f"{bare} {fits}", "has no \\*.safetensors"),
-        "mixing": (f"{folder} --model.variant mixit", "is for variants that attend"),
+        "mixing": (
+            f"{folder} --model.variant mixit {' '.join(ENDS)}",
+            "last_save_in_hf is for variants that attend: transformers has no other stack",
+        ),
+        "recipe": (
+            f"{folder} {fits} --model.variant mixit --model.mixing.linear_scale",
+            "does not fit: model.mixing.linear_scale is True and theirs False. Set theirs",
+        ),
     }
 
 

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed.checkpoint as dcp
 
-from mixit_titan.errors import ConfigError
 from mixit_titan.export.command import ExportArguments, run_export
+from mixit_titan.export.modeling_mixit import Mixit
 from mixit_titan.generation.generate import generate
 from mixit_titan.generation.sampling import Sampling
 from mixit_titan.runtime.trained import load_trained
@@ -127,7 +128,11 @@ def test_another_stack_refuses_the_checkpoint(hybrids: Runs) -> None:
     assert hybrids.losses("hybrid_begun")[0] < hybrids.losses("hybrid")[0] - 0.5
 
 
-def test_a_stack_of_two_mixers_is_not_exported_yet(hybrids: Runs, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the stack 'mixit frozen_qk': only models of"):
-        run_export(ExportArguments(run_dir=hybrids.folder("hybrid"), out=tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
+def test_a_stack_of_two_mixers_is_exported(
+    hybrids: Runs, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run_export(ExportArguments(run_dir=hybrids.folder("hybrid"), out=tmp_path / "out"))
+    assert f'from_pretrained("{tmp_path}/out", trust_remote_code=True)' in capsys.readouterr().out
+    trained, tokens = load_trained(hybrids.folder("hybrid")), torch.arange(32).view(2, 16)
+    theirs = Mixit.load(tmp_path / "out")(tokens)
+    torch.testing.assert_close(theirs, trained.model(tokens), atol=1e-5, rtol=1e-5)

@@ -8,16 +8,16 @@ the last row:
     position   0    1    2        of values 6, 2, 1:
     2          1/4  1/4  1/2      2.5
 
-The vectors are a function of `model.mixing.seed`, the layer and the head. They are not saved.
+The vectors are a function of `model.mixing.seed`, the layer and the head. They are not saved: a
+checkpoint has the seed and a fingerprint of the integers behind them.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torchtitan.distributed import ParallelDims
 
-from mixit_titan.model.initialization import draw_normal
+from mixit_titan.kernels.maps import map_rows, map_vectors
 from mixit_titan.model.mixers.positional import Place, Positional
 
 
@@ -42,15 +42,10 @@ class EmbeddedMaps(Positional):
 
     def _init_self_buffers(self, *, buffer_device: torch.device | None = None) -> None:
         own, device = self.config, buffer_device or self.matrix.device
-        size = torch.Size((own.n_heads, own.length, own.head_dim))
+        size = (own.n_heads, own.length, own.head_dim)
         heads = slice(self.heads.start, self.heads.stop)
-        q_NMH, k_NMH = (
-            draw_normal(own.seed, f"layers.{own.layer}.maps.{name}", size, device)[heads]
-            for name in ("q", "k")
-        )
-        scores_NMM = q_NMH @ k_NMH.transpose(1, 2) / math.sqrt(own.head_dim)
-        future_MM = torch.ones_like(scores_NMM[0], dtype=torch.bool).triu(1)
-        self.matrix = scores_NMM.masked_fill(future_MM, -torch.inf).softmax(-1)
+        q_NMH, k_NMH = map_vectors(own.seed, own.layer, size, device)
+        self.matrix = map_rows(q_NMH[heads], k_NMH[heads], 0, own.length)
 
     def rows(self, first: int, end: int, device: torch.device) -> torch.Tensor:
         return self.matrix[:, first:end, :end]
