@@ -21,7 +21,7 @@ LAYERS = [
     ["runtime", "mixing"],
     ["tasks", "config"],
     ["generation", "export", "analysis", "bench", "slurm", "doctor", "params", "comparison"],
-    ["reproduction", "demo", "drill", "gpu_check"],
+    ["reproduction", "demo", "drill", "gpu_check", "ladder"],
     ["cli", "config_registry"],
     ["__main__"],
 ]
