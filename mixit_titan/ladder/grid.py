@@ -20,7 +20,7 @@ from mixit_titan.model.variants import VARIANTS, find_stack
 
 Series = Literal["rung", "isoflop"]
 BASELINE = "standard"
-RATIOS = (1.0, 300.0)
+RATIOS = (0.5, 600.0)
 """Tokens per parameter of an IsoFLOP run, at least and at most: beyond, a run says little about the
 best size."""
 _LEAST_STEPS = 20

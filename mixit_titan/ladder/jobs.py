@@ -11,7 +11,8 @@ from mixit_titan.jobs.job import Job, Result
 from mixit_titan.ladder.dial import WARMUP_SHARE
 from mixit_titan.ladder.grid import LadderRun
 from mixit_titan.ladder.scales import Scale
-from mixit_titan.model.stack import as_folder, says_mixing
+from mixit_titan.model.stack import as_folder
+from mixit_titan.model.variants import find_stack
 from mixit_titan.runtime.metrics import read_metrics
 
 _CHECKPOINTS = 5
@@ -56,7 +57,7 @@ def _words(run: LadderRun, scale: Scale, vocab: int) -> list[str]:
         "debug.seed": run.seed,
         "data.seed": run.seed,
     }
-    if says_mixing(run.stack):
+    if find_stack(run.depth, stack=run.stack).drawn:
         values["model.mixing.seed"] = run.seed
     tied = ["--model.tied"] if dial.tied else []
     return [*tied, *(word for key, value in values.items() for word in (f"--{key}", str(value)))]

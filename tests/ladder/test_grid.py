@@ -4,7 +4,7 @@ import pytest
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.ladder.grid import plan_runs
-from mixit_titan.ladder.scales import SCALES
+from mixit_titan.ladder.scales import SCALES, Scale
 
 CPU = SCALES["cpu"]
 RUNS = plan_runs(CPU, vocab=320, seeds=1)
@@ -21,12 +21,13 @@ def test_all_stacks_of_a_rung_see_the_same_tokens() -> None:
         assert abs(standard.tokens - expected) <= half_a_step
 
 
-def test_isoflop_runs_spend_their_budget() -> None:
-    found = [run for run in RUNS if run.series == "isoflop"]
+@pytest.mark.parametrize("scale", SCALES.values(), ids=[*SCALES])
+def test_isoflop_runs_spend_their_budget(scale: Scale) -> None:
+    found = [run for run in plan_runs(scale, scale.vocab, seeds=1) if run.series == "isoflop"]
     for run in found:
         assert abs(run.flops - run.budget) <= run.batch_tokens / 2 * run.flops_per_token
-    for budget in CPU.budgets:
-        for stack in CPU.stacks:
+    for budget in scale.budgets:
+        for stack in scale.stacks:
             depths = [run.depth for run in found if (run.budget, run.stack) == (budget, stack)]
             assert len(depths) >= 3  # else a budget has no best size
 
