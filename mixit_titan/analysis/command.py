@@ -79,7 +79,7 @@ class AnalyzeArguments:
     seeds: Annotated[int | None, Range(least=1, most=1000)] = None
     """expressivity: how many draws of data, queries and keys (default: 3)."""
     rates: Annotated[tuple[float, ...] | None, Range(above=0, most=10)] = None
-    """coordinates: learning rates that are tried at each width (default: 1e-3 to 1.6e-2)."""
+    """coordinates: learning rates that are tried at each width (default: 2e-3 to 6.4e-2)."""
     steps: Annotated[int | None, Range(least=1, most=10_000)] = None
     """coordinates: training steps at each rate (default: 80)."""
 

@@ -15,7 +15,7 @@ from mixit_titan.tables import screen_table
 WIDTHS, DEPTHS, STEPS, SWEEP_STEPS = (32, 64, 128, 256), (2, 4, 8), 10, 80
 _SWEPT = 3
 """The widths of the sweep are the least ones, so that it takes minutes."""
-RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
+RATES = (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2)
 
 
 def analyze_coordinates(
