@@ -50,9 +50,12 @@ def _sizes(axes: Axes, sizes: dict[str, Any], over: str, size: str) -> None:
         color = COLORS.get(variant, OTHER)
         x, y = [row[over] for row in rows], [row[size] for row in rows]
         axes.plot(x, y, style, marker=".", color=color, label=family["family"])
+    sized = sorted({row[over] for row in sizes["families"][0]["rows"]})
     when = "moved in" if size.endswith("moved") else "before"
     what = size.removesuffix("_moved")
     axes.set(
         xscale="log", yscale="log", xlabel=over, title=f"{what}, {when} {sizes['steps']} steps"
     )
+    axes.set_xticks(sized, [str(size) for size in sized])
+    axes.minorticks_off()
     axes.grid(alpha=0.3)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from mixit_titan.ladder.report import Ladder, compared
 from mixit_titan.plotting import COLORS, OTHER, save_figure
@@ -25,6 +26,7 @@ def draw(ladder: Ladder, path: Path) -> None:
     right.set(xlabel="FLOPs", title=f"gap to {ladder.baseline} at equal tokens, nats per token")
     for axes in (left, middle, right):
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(alpha=0.3)
     left.legend(fontsize=8)
     save_figure(figure, path)
