@@ -214,8 +214,16 @@ def _show(plan: Plan, ladder: Ladder) -> None:
     written = (*_FILES, "forecast.json") if plan.args.forecast else _FILES
     for name in written:
         console.print(f"wrote {plan.args.out / name}", soft_wrap=True)
+    console.print(_next(plan, ladder), soft_wrap=True)
+
+
+def _next(plan: Plan, ladder: Ladder) -> str:
     if plan.args.forecast:
-        console.print(
+        return (
             "Keep the SHA-256 somewhere else too. The same command without --forecast makes the "
             "largest runs, and shows them beside the forecast."
         )
+    if ladder.left_out:
+        made = "without --report makes" if plan.args.report else "tries again to make"
+        return f"The same command {made} what is missing."
+    return f"--seeds {plan.args.seeds + 1} adds runs to these, and narrows the intervals."
