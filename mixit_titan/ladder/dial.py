@@ -3,7 +3,7 @@
     width   = aspect * depth                         a model grows in both directions alike
     heads   = width / head width                     heads do not change, there are more of them
     hidden  = 8/3 width, rounded up to 16            a gated MLP as large as one of 4 width without
-    rate    = rate at base width * sqrt(base width / width)
+    rate    = rate at base width * base width / width
     batch   = rows per layer * depth                 FLOPs grow as depth^6, the batch as their
                                                      sixth root
 
@@ -17,7 +17,6 @@ vocabulary makes large or small, are not in it. All variants of one depth share 
 `standard`: nothing is tuned for one of them.
 """
 
-import math
 from dataclasses import dataclass
 
 from mixit_titan.model.accounting import count, weights
@@ -53,7 +52,7 @@ class Dial:
         )
 
     def rate(self, depth: int) -> float:
-        return self.base_rate * math.sqrt(self.base_width / (self.aspect * depth))
+        return self.base_rate * self.base_width / (self.aspect * depth)
 
     def rows(self, depth: int) -> int:
         """Sequences of a step."""

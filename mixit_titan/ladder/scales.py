@@ -39,7 +39,7 @@ SCALES = {
             head_width=16,
             seq_len=128,
             base_width=64,
-            base_rate=4e-3,
+            base_rate=8e-3,
             rows_per_layer=8,
         ),
         depths=(2, 3, 4, 5, 6),

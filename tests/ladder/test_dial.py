@@ -14,7 +14,7 @@ def test_depth_sets_the_rest() -> None:
     assert (shape.vocab, shape.seq_len) == (320, 128)
     assert DIAL.rows(4) == 8 * 4
     assert DIAL.rate(4) == pytest.approx(DIAL.base_rate)  # 64 is the base
-    assert DIAL.rate(16) == pytest.approx(DIAL.base_rate / 2)
+    assert DIAL.rate(16) == pytest.approx(DIAL.base_rate / 4)
 
 
 @pytest.mark.parametrize(
