@@ -163,6 +163,12 @@ def compare(arguments: list[str]) -> None:
     run_compare(read_options(CompareArguments, arguments, prog="mixit-titan compare"))
 
 
+def ladder(arguments: list[str]) -> None:
+    from mixit_titan.ladder.command import LadderArguments, run_ladder
+
+    run_ladder(read_options(LadderArguments, arguments, prog="mixit-titan ladder"))
+
+
 def reproduce(arguments: list[str]) -> None:
     from mixit_titan.reproduction.command import ReproduceArguments, run_reproduce
 
@@ -191,6 +197,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "export": export,
     "analyze": analyze,
     "compare": compare,
+    "ladder": ladder,
     "reproduce": reproduce,
     "doctor": doctor,
 }
@@ -214,6 +221,7 @@ def _usage() -> str:
         "  export RUN_DIR      a trained model as a Hugging Face folder\n"
         "  analyze KIND [RUN]  look into a trained model, or test a theorem\n"
         "  compare RUN [RUN]   runs side by side, at equal tokens, FLOPs and seconds\n"
+        "  ladder              sizes and budgets for each variant, fits, a forecast\n"
         "  reproduce           the paper's tables and figures again, beside the paper's\n"
         "  doctor              what this machine is, and whether it will do\n\n"
         "Each command explains itself: mixit-titan train --help"

@@ -31,7 +31,7 @@ LAYERS = [
         "comparison",
         "suite",
     ],
-    ["reproduction", "demo", "drill", "gpu_check"],
+    ["reproduction", "demo", "drill", "gpu_check", "ladder"],
     ["cli", "config_registry"],
     ["__main__"],
 ]

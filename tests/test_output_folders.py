@@ -21,6 +21,7 @@ COMMANDS = {
     "bench on two ranks": "bench --width 16 --nproc 2 --out OUT",
     "compare": "bench --compare BENCH BENCH --out OUT",
     "reproduce": "reproduce --only table4 --steps 2 --out OUT",
+    "ladder": "ladder --depths 2 --stacks standard --out OUT",
     "prepare": "prepare TEXT --tokenizer bytes --out OUT",
 }
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from mixit_titan.analysis.analyzed_run import AnalyzedRun, load_analyzed_run
 from mixit_titan.analysis.attention import SCORES, attention, targets
 from mixit_titan.analysis.attention_figure import draw_attention
+from mixit_titan.analysis.coordinates_table import analyze_coordinates
 from mixit_titan.analysis.covariance import covariance
 from mixit_titan.analysis.figures import draw_covariance, draw_spectrum, draw_subspace
 from mixit_titan.analysis.hooks import attention_maps
@@ -38,17 +39,19 @@ class AnalyzeArguments:
     """Look into a trained model: where its heads attend, how alike its tokens become, in how few
     directions its states lie, what is left after many layers of mixing. Or test a theorem of the
     paper, which needs no run: that random layers follow an SDE (2.1), and that frozen queries and
-    keys can express what trained ones do (5.1).
+    keys can express what trained ones do (5.1). Or see how activations and the best rate change
+    with width.
 
     Example: mixit-titan analyze attention runs/retrieval --out runs/retrieval/analysis
              mixit-titan analyze sde
     """
 
     kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="KIND")]
-    """attention, covariance, subspace or spectrum of a run; sde or expressivity without one."""
+    """attention, covariance, subspace or spectrum of a run; sde, expressivity or coordinates
+    without one."""
     run_dir: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")] = None
-    """The folder of a task's run, of a point of a sweep, or of a training run. None for sde and
-    expressivity."""
+    """The folder of a task's run, of a point of a sweep, or of a training run. None for sde,
+    expressivity and coordinates."""
     out: Path | None = None
     """Where KIND.json and KIND.png go (default: RUN_DIR/analysis; without a run runs/analysis)."""
     sequences: Annotated[int, Range(least=1, most=10**6)] = 64
@@ -62,9 +65,11 @@ class AnalyzeArguments:
     example: Annotated[int | None, NOT_NEGATIVE] = None
     """attention: the test example whose maps are drawn, for a task; the first is 0."""
     depths: Annotated[tuple[int, ...] | None, Range(least=1, most=1000)] = None
-    """covariance, spectrum: layers of the untrained models (default: 2 4 8 16 32)."""
+    """covariance, spectrum: layers of the untrained models (default: 2 4 8 16 32). coordinates:
+    layers of the models (default: 2 4 8)."""
     widths: Annotated[tuple[int, ...] | None, Range(least=2, most=4096)] = None
-    """sde: widths of the random layers (default: 8 16 32 64 128)."""
+    """sde: widths of the random layers (default: 8 16 32 64 128). coordinates: widths of the models
+    (default: 32 64 128 256)."""
     ratio: Annotated[float | None, Range(above=0, most=2)] = None
     """sde: their depth over their width (default: 0.25)."""
     paths: Annotated[int | None, Range(least=2, most=10**7)] = None
@@ -73,6 +78,10 @@ class AnalyzeArguments:
     """expressivity: numbers of heads (default: 1 4 16 64)."""
     seeds: Annotated[int | None, Range(least=1, most=1000)] = None
     """expressivity: how many draws of data, queries and keys (default: 3)."""
+    rates: Annotated[tuple[float, ...] | None, Range(above=0, most=10)] = None
+    """coordinates: learning rates that are tried at each width (default: 2e-3 to 6.4e-2)."""
+    steps: Annotated[int | None, Range(least=1, most=10_000)] = None
+    """coordinates: training steps at each rate (default: 80)."""
 
     def check(self) -> None:
         if self.kind not in (*KINDS, *THEOREMS):
@@ -230,17 +239,22 @@ THEOREMS: dict[str, Callable[[AnalyzeArguments, Path], tuple[dict[str, Any], Tab
     "expressivity": lambda args, path: analyze_expressivity(
         path, heads=args.heads, seeds=args.seeds
     ),
+    "coordinates": lambda args, path: analyze_coordinates(
+        path, widths=args.widths, depths=args.depths, rates=args.rates, steps=args.steps
+    ),
 }
 _OPTIONS: dict[str, Sequence[str]] = {
     "prompt": ["attention"],
     "example": ["attention"],
-    "depths": ["covariance", "spectrum"],
+    "depths": ["covariance", "spectrum", "coordinates"],
     "task": list(KINDS),
     "text": list(KINDS),
-    "widths": ["sde"],
+    "widths": ["sde", "coordinates"],
     "ratio": ["sde"],
     "paths": ["sde"],
     "heads": ["expressivity"],
     "seeds": ["expressivity"],
+    "rates": ["coordinates"],
+    "steps": ["coordinates"],
 }
 """Which kinds each option is for that is not for all."""

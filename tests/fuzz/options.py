@@ -13,6 +13,7 @@ from mixit_titan.doctor.command import DoctorArguments
 from mixit_titan.drill.arguments import DrillArguments
 from mixit_titan.export.command import ExportArguments
 from mixit_titan.generation.command import GenerateArguments
+from mixit_titan.ladder.command import LadderArguments
 from mixit_titan.options import option_types
 from mixit_titan.params import ParamsArguments
 from mixit_titan.reproduction.command import ReproduceArguments
@@ -71,7 +72,7 @@ def _case(words: list[str], may_leave: tuple[str, ...]) -> Case:
 
 
 _WORKS = 60.0
-_WITHOUT_WORDS = ("demo", "bench", "reproduce")
+_WITHOUT_WORDS = ("demo", "bench", "ladder", "reproduce")
 _SMALL = [
     "--variants",
     "standard",
@@ -102,6 +103,7 @@ FORMS: dict[str, tuple[Any, list[str], tuple[str, ...]]] = {
     "generate": (GenerateArguments, ["{good.run}", "--prompt", "The", "--tokens", "2"], ()),
     "export": (ExportArguments, ["{good.run}", "--out", "out"], ("--out",)),
     "analyze": (AnalyzeArguments, ["covariance", "{good.task}", "--out", "out"], ("--out",)),
+    "ladder": (LadderArguments, ["--out", NOWHERE], ("--out",)),
     "reproduce": (ReproduceArguments, ["--out", NOWHERE], ("--out",)),
     "doctor": (DoctorArguments, ["--json"], ()),
 }

@@ -1,0 +1,82 @@
+"""One figure of a ladder: loss over FLOPs, loss over size for each budget, the gap over scale."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from mixit_titan.ladder.report import Ladder, compared
+from mixit_titan.plotting import COLORS, OTHER, save_figure
+
+
+def draw(ladder: Ladder, path: Path) -> None:
+    figure = Figure(figsize=(15, 4.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    for n, stack in enumerate(ladder.scale.stacks):
+        color = COLORS.get(stack, ("#d62728", "#17becf", "#8c564b")[n % 3])
+        _over_flops(left, ladder, stack, color)
+        _isoflop(middle, ladder, stack, color)
+        _gap(right, ladder, stack, color)
+    _forecast(left, ladder)
+    right.axhline(0, color=OTHER, linewidth=1)
+    left.set(xlabel="FLOPs", ylabel="validation loss (nats per token)", title="L(C) and all runs")
+    middle.set(xlabel="N, parameters of the layers", title="IsoFLOP: one line for each budget")
+    right.set(xlabel="FLOPs", title=f"gap to {ladder.baseline} at equal tokens, nats per token")
+    for axes in (left, middle, right):
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.grid(alpha=0.3)
+    left.legend(fontsize=8)
+    save_figure(figure, path)
+
+
+def _over_flops(axes: Axes, ladder: Ladder, stack: str, color: str) -> None:
+    points = [point for point in ladder.points if point.run.stack == stack]
+    fit = ladder.fits[stack].curve
+    axes.plot(
+        [point.run.flops for point in points],
+        [point.loss for point in points],
+        ".",
+        color=color,
+        label=stack,
+        alpha=0.7,
+    )
+    if fit:
+        x = np.geomspace(
+            min(point.run.flops for point in points), max(run.flops for run in ladder.runs)
+        )
+        axes.plot(x, fit.law.loss(x), color=color, linewidth=1)
+
+
+def _isoflop(axes: Axes, ladder: Ladder, stack: str, color: str) -> None:
+    for n, budget in enumerate(sorted(ladder.scale.budgets)):
+        points = [p for p in ladder.points if p.run.stack == stack and p.run.budget == budget]
+        points.sort(key=lambda point: point.run.params)
+        sizes = [point.run.params for point in points]
+        style = ("-", "--", "-.", ":")[n % 4]
+        axes.plot(sizes, [p.loss for p in points], style, marker=".", color=color, linewidth=1)
+
+
+def _gap(axes: Axes, ladder: Ladder, stack: str, color: str) -> None:
+    gaps = ladder.gaps[stack].rungs if stack in ladder.gaps else ()
+    if not gaps:
+        return
+    at = [gap.at for gap in gaps]
+    axes.plot(at, [gap.fitted for gap in gaps], color=color)
+    low, high = zip(*(gap.interval for gap in gaps), strict=True)
+    axes.fill_between(at, low, high, color=color, alpha=0.15, linewidth=0)
+    made = [gap for gap in gaps if gap.measured is not None]
+    axes.plot([gap.at for gap in made], [gap.measured for gap in made], ".", color=color)
+
+
+def _forecast(axes: Axes, ladder: Ladder) -> None:
+    rows = compared(ladder)
+    for n, row in enumerate(rows):
+        low, high = row["surface"]["interval"]
+        # Beside each other, where all have about the same FLOPs.
+        x = row["flops"] * 1.06 ** (n - len(rows) / 2)
+        axes.plot([x, x], [low, high], color="black", linewidth=1)
+        label = "frozen forecast" if n == 0 else None
+        axes.plot(x, row["surface"]["loss"], "_", color="black", label=label)

@@ -1,0 +1,69 @@
+"""The laws of each stack: its surface over N and D, and its curve over FLOPs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mixit_titan.ladder.bootstrap import Fit, TooFew, fit_with_draws
+from mixit_titan.ladder.points import Point, flops, frontier, losses, sizes
+
+
+@dataclass(frozen=True)
+class StackFits:
+    surface: Fit | None
+    """L(N, D), of all runs."""
+    curve: Fit | None
+    """L(C), of the runs that no cheaper one has beaten."""
+    missing: tuple[str, ...]
+    """Why there is no surface, or no curve."""
+
+
+def fit_stacks(points: Sequence[Point], stacks: Sequence[str]) -> dict[str, StackFits]:
+    return {
+        stack: _fit([point for point in points if point.run.stack == stack]) for stack in stacks
+    }
+
+
+def _fit(points: Sequence[Point]) -> StackFits:
+    best = frontier(points)
+    surface, no_surface = _try(sizes(points), losses(points))
+    curve, no_curve = _try(flops(best), losses(best))
+    if no_curve and best:
+        no_curve += f" on the frontier of {len(points)}"
+    return StackFits(surface, curve, tuple(filter(None, (no_surface, no_curve))))
+
+
+def _try(sizes_nK: Any, loss_n: Any) -> tuple[Fit | None, str]:
+    try:
+        return fit_with_draws(sizes_nK, loss_n), ""
+    except TooFew as why:
+        return None, str(why)
+
+
+def surface_json(fit: Fit) -> dict[str, Any]:
+    law = fit.law
+    values = {
+        "E": (law.floor, lambda law: law.floor),
+        "A": (law.scales[0], lambda law: law.scales[0]),
+        "alpha": (law.exponents[0], lambda law: law.exponents[0]),
+        "B": (law.scales[1], lambda law: law.scales[1]),
+        "beta": (law.exponents[1], lambda law: law.exponents[1]),
+    }
+    return _json(fit, values)
+
+
+def curve_json(fit: Fit) -> dict[str, Any]:
+    law = fit.law
+    values = {
+        "E": (law.floor, lambda law: law.floor),
+        "A": (law.scales[0], lambda law: law.scales[0]),
+        "gamma": (law.exponents[0], lambda law: law.exponents[0]),
+    }
+    return _json(fit, values)
+
+
+def _json(fit: Fit, values: dict[str, Any]) -> dict[str, Any]:
+    found = {
+        name: {"value": value, "interval": fit.interval(of)} for name, (value, of) in values.items()
+    }
+    return {**found, "runs": len(fit.residuals), "error": fit.error}

@@ -1,0 +1,138 @@
+"""What a ladder found: all of ladder.json."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mixit_titan.ladder.best_size import BestSize, best_sizes
+from mixit_titan.ladder.fits import StackFits, curve_json, fit_stacks, surface_json
+from mixit_titan.ladder.forecast import Forecast
+from mixit_titan.ladder.gaps import Gaps, gaps_to
+from mixit_titan.ladder.grid import BASELINE, LadderRun
+from mixit_titan.ladder.points import Point
+from mixit_titan.ladder.scales import Scale
+
+_BEYOND = 10
+"""Times the largest run: the largest budget whose best size is named."""
+
+
+@dataclass(frozen=True)
+class Ladder:
+    name: str
+    """Of the scale."""
+    scale: Scale
+    vocab: int
+    runs: Sequence[LadderRun]
+    points: Sequence[Point]
+    left_out: dict[str, str]
+    """Name of a run -> why it has no point."""
+    fits: dict[str, StackFits]
+    gaps: dict[str, Gaps]
+    """Of every stack but the baseline."""
+    best: dict[str, list[BestSize]]
+    forecast: Forecast | None
+    changes: Sequence[str]
+    """Signs that the forecast is not what was frozen."""
+
+    @property
+    def baseline(self) -> str:
+        return BASELINE if BASELINE in self.scale.stacks else self.scale.stacks[0]
+
+
+def make_ladder(
+    name: str,
+    scale: Scale,
+    vocab: int,
+    runs: Sequence[LadderRun],
+    points: Sequence[Point],
+    left_out: dict[str, str],
+    forecast: Forecast | None,
+    changes: Sequence[str],
+) -> Ladder:
+    fits = fit_stacks(points, scale.stacks)
+    baseline = BASELINE if BASELINE in scale.stacks else scale.stacks[0]
+    rungs = [run for run in runs if run.series == "rung"]
+    largest = max(run.flops for run in runs)
+    budgets = [*sorted(scale.budgets), largest]
+    return Ladder(
+        name=name,
+        scale=scale,
+        vocab=vocab,
+        runs=runs,
+        points=points,
+        left_out=left_out,
+        fits=fits,
+        gaps={
+            stack: gaps_to(
+                stack,
+                baseline,
+                fits,
+                points,
+                [run for run in rungs if run.stack in (stack, baseline)],
+                budgets,
+            )
+            for stack in scale.stacks
+            if stack != baseline
+        },
+        best={
+            stack: best_sizes(found.surface, scale, stack, vocab, [*budgets, _BEYOND * largest])
+            for stack, found in fits.items()
+            if found.surface
+        },
+        forecast=forecast,
+        changes=changes,
+    )
+
+
+def as_json(ladder: Ladder) -> dict[str, Any]:
+    return {
+        "scale": ladder.name,
+        "about": ladder.scale.about,
+        "text": ladder.scale.text,
+        "dial": asdict(ladder.scale.dial),
+        "vocab": ladder.vocab,
+        "tokens_per_parameter": ladder.scale.tokens_per_parameter,
+        "budgets": ladder.scale.budgets,
+        "unit": "nats per token",
+        "baseline": ladder.baseline,
+        "runs_planned": len(ladder.runs),
+        "runs": [point.as_json() for point in ladder.points],
+        "left_out": [{"run": name, "why": why} for name, why in ladder.left_out.items()],
+        "fits": {stack: _fits(found) for stack, found in ladder.fits.items()},
+        "gaps": {stack: asdict(found) for stack, found in ladder.gaps.items()},
+        "best_size": {stack: [asdict(b) for b in found] for stack, found in ladder.best.items()},
+        "forecast": _forecast(ladder),
+    }
+
+
+def _fits(found: StackFits) -> dict[str, Any]:
+    return {
+        "surface": found.surface and surface_json(found.surface),
+        "curve": found.curve and curve_json(found.curve),
+        "missing": list(found.missing),
+    }
+
+
+def _forecast(ladder: Ladder) -> dict[str, Any] | None:
+    if ladder.forecast is None:
+        return None
+    return {
+        "date": ladder.forecast["date"],
+        "sha256": ladder.forecast["sha256"],
+        "changes": list(ladder.changes),
+        "runs": compared(ladder),
+    }
+
+
+def compared(ladder: Ladder) -> list[dict[str, Any]]:
+    """The frozen forecast of each run, beside what came of it."""
+    if ladder.forecast is None:
+        return []
+    results = {point.folder: point.loss for point in ladder.points}
+    rows = []
+    for row in ladder.forecast["forecast"]:
+        result = results.get(row["folder"])
+        low, high = row["surface"]["interval"]
+        inside = None if result is None else low <= result <= high
+        rows.append({**row, "result": result, "inside": inside})
+    return rows
