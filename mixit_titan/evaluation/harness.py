@@ -21,7 +21,7 @@ from torchtitan.components.tokenizer import BaseTokenizer
 
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.data.tokenizers import NumberTokenizer, vocabulary
-from mixit_titan.device import check_device, device_type
+from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
 from mixit_titan.evaluation.likelihood import (
     ALONE,
@@ -202,7 +202,8 @@ class TrainedModel(ScoringModel):
 
 @register_model("mixit_titan")
 class MixitTitan(TrainedModel):
-    """`--model_args run=DIR[,step=N]` of the harness's own command, and its --batch_size."""
+    """`--model_args run=DIR[,step=N]` of the harness's own command, and its --batch_size. The
+    device is the process's own: a GPU, if there is one."""
 
     def __init__(
         self,
@@ -212,8 +213,6 @@ class MixitTitan(TrainedModel):
         max_batch_size: int | None = None,
         device: str | None = None,
     ) -> None:
-        check_device()
-        if device is not None and device.split(":")[0] != device_type():
-            raise ConfigError(f"device is {device!r}: the one of this process is {device_type()!r}")
+        check_device()  # `device` is `cuda:0` by default, whatever the machine has
         rows = int(batch_size) if str(batch_size).isdecimal() and int(batch_size) > 1 else None
         super().__init__(load_trained(Path(run), step), rows=rows)

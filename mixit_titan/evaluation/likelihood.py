@@ -91,7 +91,8 @@ def score(
     length: int | None = None,
 ) -> list[Score]:
     """The scores of windows, in their order, on every rank. `rows`: of a batch (default: as many
-    as fit `_TOKENS` and `_LOGITS`). `length`: of every batch, where all must have one shape."""
+    as fit `_TOKENS` and `_LOGITS`). `length`: of every row, where all batches must have one shape:
+    a compiled model would be compiled anew for each."""
     if not windows:
         return []
     batches = _batches(windows, vocab=vocab, rows=rows, length=length)
@@ -101,7 +102,7 @@ def score(
     for turn in range(-(-len(batches) // share.ranks)):
         place = turn * share.ranks + share.rank
         batch = batches[min(place, len(batches) - 1)]
-        shape = (rows, length) if length is not None and rows is not None else None
+        shape = None if length is None else (rows or _rows(length, vocab), length)
         found = _score_batch([windows[n] for n in batch], forward, shape)
         for n, (own, most) in zip(batch, found, strict=True):
             if place < len(batches):
@@ -120,10 +121,14 @@ def _batches(
     found: list[list[int]] = []
     while order:
         longest = length or windows[order[0]].length
-        count = rows or max(1, min(_TOKENS, _LOGITS // vocab) // longest)
+        count = rows or _rows(longest, vocab)
         found.append(order[:count])
         order = order[count:]
     return found
+
+
+def _rows(length: int, vocab: int) -> int:
+    return max(1, min(_TOKENS, _LOGITS // vocab) // length)
 
 
 @torch.no_grad()

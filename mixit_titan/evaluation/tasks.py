@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import io
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,7 +111,9 @@ def evaluate_tasks(
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=_FEWSHOT_SEED)
     draws = _BOOTSTRAP if errors else 0
-    with contextlib.redirect_stderr(io.StringIO()):  # its bars
+    os.environ["DISABLE_MULTIPROC"] = "1"  # it would start a process per core to draw
+    # It prints bars and remarks between what others print.
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         try:
             results = evaluate(model, loaded, limit=limit, log_samples=False, bootstrap_iters=draws)
         except ValueError as error:  # of the harness, such as for a task that runs code
