@@ -62,14 +62,19 @@ def test_a_file_for_each_task_and_a_table(
 
 
 def test_two_ranks_write_the_same(
-    runs: Runs, tasks: Path, tmp_path: Path, forkserver: Forkserver
+    runs: Runs,
+    tasks: Path,
+    tmp_path: Path,
+    forkserver: Forkserver,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for ranks in (1, 2):
-        out = tmp_path / str(ranks)
-        words = [str(runs.folder("standard")), "--tasks", str(tasks), "--out", str(out)]
-        forkserver.run_ranks(ranks, 1, evaluate, words)
-    for file in (tmp_path / "1" / "step-20").glob("*.json"):
-        assert file.read_text() == (tmp_path / "2" / "step-20" / file.name).read_text()
+    words = [str(runs.folder("standard")), "--tasks", str(tasks), "--out"]
+    call(monkeypatch, *words, tmp_path / "one")
+    forkserver.run_ranks(2, 1, evaluate, [*words, str(tmp_path / "two")])
+    files = list((tmp_path / "one" / "step-20").glob("*.json"))
+    assert len(files) == 4
+    for file in files:
+        assert file.read_text() == (tmp_path / "two" / "step-20" / file.name).read_text()
 
 
 def test_a_hub_that_cannot_be_reached(
