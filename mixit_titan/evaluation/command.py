@@ -80,9 +80,21 @@ def run_eval(args: EvalArguments, arguments: list[str]) -> None:
         check_device()
         ranks = local_ranks(args.nproc)
         if ranks > 1:
-            sys.exit(launch(ranks, ["eval", *arguments], lambda: None))
+            sys.exit(launch(ranks, ["eval", *_of_a_rank(arguments)], lambda: None))
     with joined(world_size or 1) as share:
         _evaluate(args, share)
+
+
+def _of_a_rank(arguments: list[str]) -> list[str]:
+    """The words without --nproc, which torchrun would take for its own."""
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--nproc":
+            next(words, None)
+        elif not word.startswith("--nproc="):
+            kept.append(word)
+    return kept
 
 
 def _evaluate(args: EvalArguments, share: Share) -> None:

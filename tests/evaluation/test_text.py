@@ -131,6 +131,20 @@ def test_ranks_do_not_change_a_digit(runs: Runs, tmp_path: Path, forkserver: For
     assert json.loads(one)["tokens"] > 1000
 
 
+def test_ranks_are_started_with_the_same_words(
+    runs: Runs, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    launch = "mixit_titan.evaluation.command.launch"
+    monkeypatch.setattr(launch, lambda ranks, words, run: started.append((ranks, words)) or 0)
+    folder = str(runs.folder("mixit"))
+    for asked in (["--nproc", "3"], ["--nproc=3"]):
+        with pytest.raises(SystemExit) as ended:
+            call(monkeypatch, folder, *asked, "--text", text, "--limit", "2")
+        assert ended.value.code == 0
+    assert started == [(3, ["eval", folder, "--text", str(text), "--limit", "2"])] * 2
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     {
