@@ -145,6 +145,12 @@ def generate(arguments: list[str]) -> None:
     run_generate(read_options(GenerateArguments, arguments, prog="mixit-titan generate"))
 
 
+def evaluate(arguments: list[str]) -> None:
+    from mixit_titan.evaluation.command import EvalArguments, run_eval
+
+    run_eval(read_options(EvalArguments, arguments, prog="mixit-titan eval"), arguments)
+
+
 def export(arguments: list[str]) -> None:
     from mixit_titan.export.command import ExportArguments, run_export
 
@@ -194,6 +200,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "suite": suite,
     "bench": bench,
     "generate": generate,
+    "eval": evaluate,
     "export": export,
     "analyze": analyze,
     "compare": compare,
@@ -218,6 +225,7 @@ def _usage() -> str:
         "  suite NAME          a family of synthetic tasks for several stacks\n"
         "  bench [CONFIG.toml] throughput of the variants, beside the ratio of their FLOPs\n"
         "  generate RUN_DIR    text from a trained model\n"
+        "  eval RUN_DIR        a checkpoint on lm-eval's tasks, or on any text\n"
         "  export RUN_DIR      a trained model as a Hugging Face folder\n"
         "  analyze KIND [RUN]  look into a trained model, or test a theorem\n"
         "  compare RUN [RUN]   runs side by side, at equal tokens, FLOPs and seconds\n"

@@ -19,9 +19,10 @@ LAYERS = [
     ["plotting", "versions", "kernels", "jobs", "options"],
     ["model", "data"],
     ["runtime", "mixing"],
+    ["generation"],
+    ["evaluation"],
     ["tasks", "config"],
     [
-        "generation",
         "export",
         "analysis",
         "bench",

@@ -22,6 +22,7 @@ from mixit_titan.analysis.sequences import Sequences
 from mixit_titan.analysis.spectrum import spectrum
 from mixit_titan.analysis.subspace import subspace
 from mixit_titan.analysis.theorems import analyze_expressivity, analyze_sde
+from mixit_titan.analysis.timeline import draw_timeline, head_score, timeline
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, unknown
@@ -37,18 +38,18 @@ _DEPTHS = (2, 4, 8, 16, 32)
 @dataclass(frozen=True)
 class AnalyzeArguments:
     """Look into a trained model: where its heads attend, how alike its tokens become, in how few
-    directions its states lie, what is left after many layers of mixing. Or test a theorem of the
-    paper, which needs no run: that random layers follow an SDE (2.1), and that frozen queries and
-    keys can express what trained ones do (5.1). Or see how activations and the best rate change
-    with width.
+    directions its states lie, what is left after many layers of mixing, what each checkpoint gains
+    from context. Or test a theorem of the paper, which needs no run: that random layers follow an
+    SDE (2.1), and that frozen queries and keys can express what trained ones do (5.1). Or see how
+    activations and the best rate change with width.
 
     Example: mixit-titan analyze attention runs/retrieval --out runs/retrieval/analysis
              mixit-titan analyze sde
     """
 
     kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="KIND")]
-    """attention, covariance, subspace or spectrum of a run; sde, expressivity or coordinates
-    without one."""
+    """attention, covariance, subspace or spectrum of a run; timeline of all checkpoints of a
+    training run; sde, expressivity or coordinates without one."""
     run_dir: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")] = None
     """The folder of a task's run, of a point of a sweep, or of a training run. None for sde,
     expressivity and coordinates."""
@@ -225,11 +226,30 @@ def _spectrum(run: AnalyzedRun, args: AnalyzeArguments, path: Path) -> tuple[dic
     return found, screen_table(title, ["kind", "layers", "effective rank"], rows)
 
 
+def _timeline(run: AnalyzedRun, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
+    if run.tokenizer is None:
+        raise ConfigError(
+            f"timeline reads the checkpoints of a training run: {args.run_dir} is a task"
+        )
+    found = timeline(args.run_dir, run.sequences)
+    draw_timeline(found, title=f"{run.variant}, {run.sequences.described}", path=path)
+    keys = ("loss", "early", "late", "in_context")
+    rows = [
+        [row["step"], *(f"{row[key]:.4f}" for key in keys)]
+        + ["" if (mass := head_score(row, kind)) is None else f"{mass:.3f}" for kind in SCORES]
+        for row in found["rows"]
+    ]
+    title = f"{run.variant} over training: loss, in-context learning score, and heads"
+    header = ["step", "loss", "early", "late", "late - early", *(f"{kind} head" for kind in SCORES)]
+    return found, screen_table(title, header, rows)
+
+
 KINDS: dict[str, Callable[[AnalyzedRun, AnalyzeArguments, Path], tuple[dict[str, Any], Table]]] = {
     "attention": _attention,
     "covariance": _covariance,
     "subspace": _subspace,
     "spectrum": _spectrum,
+    "timeline": _timeline,
 }
 
 THEOREMS: dict[str, Callable[[AnalyzeArguments, Path], tuple[dict[str, Any], Table]]] = {

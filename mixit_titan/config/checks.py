@@ -121,6 +121,20 @@ def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> 
         )
 
 
+def check_eval(sections: Sections) -> None:
+    """Tasks are there, and can be evaluated by ranks that each have complete rows."""
+    if not sections.eval.tasks:
+        return
+    for name in ("tensor", "context", "pipeline"):
+        degree = getattr(sections.parallelism, f"{name}_parallel_degree")
+        if degree > 1:
+            raise ConfigError(
+                f"eval.tasks is not supported with parallelism.{name}_parallel_degree = {degree}: "
+                "leave it out, and evaluate the checkpoints by mixit-titan eval"
+            )
+    sections.eval.load()
+
+
 def check_loss(sections: Sections, model: MixitLlama.Config, phases: Sequence[Stack]) -> None:
     """`phases`: what of the model is trained, where that changes in the run."""
     chunks, seq_len = sections.loss.num_chunks, sections.training.seq_len

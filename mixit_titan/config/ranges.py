@@ -57,6 +57,8 @@ RANGES: dict[str, Range] = {
     "checkpoint.load_step": Range(least=0, also=-1),
     "validator.freq": COUNT,
     "validator.rows": Range(least=1, also=-1),
+    "eval.freq": COUNT,
+    "eval.limit": COUNT,
     "metrics.log_freq": COUNT,
     "profiler.profile_freq": COUNT,
     "profiler.profiler_repeat": NOT_NEGATIVE,

@@ -15,6 +15,7 @@ from torchtitan.trainer import Trainer
 
 from mixit_titan.config.checks import (
     check_data,
+    check_eval,
     check_folder,
     check_hugging_face,
     check_loss,
@@ -28,6 +29,7 @@ from mixit_titan.data.prepared import prepared_data
 from mixit_titan.data.synthetic import SYNTHETIC
 from mixit_titan.data.tokenizers import tokenizer_config
 from mixit_titan.errors import ConfigError, Problems, RunFailed
+from mixit_titan.evaluation.in_training import EvaluatingTrainer
 from mixit_titan.jobs.lock import locked
 from mixit_titan.model.build import model_spec
 from mixit_titan.model.llama import MixitLlama
@@ -40,7 +42,6 @@ from mixit_titan.runtime.optimizer import MUON, check_muon, optimizer_config
 from mixit_titan.runtime.run_state import read_state
 from mixit_titan.runtime.stop import was_interrupted
 from mixit_titan.runtime.train import train
-from mixit_titan.runtime.trainer import MixitTrainer
 
 _LOADED = ("--checkpoint.initial_load_path", "--checkpoint.initial_load_model_only")
 
@@ -61,6 +62,8 @@ def with_data(plan: Plan, problems: Problems | None = None) -> Trainer.Config:
         model = _in_float8(plan)
     with problems.noted():
         check_loss(sections, model, [phase.stack for phase in plan.phases])
+    with problems.noted():
+        check_eval(sections)
     with problems.noted():
         check_hugging_face(sections.checkpoint, model)
     with problems.noted():
@@ -173,7 +176,7 @@ def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:
     validator.last_step = metrics.last_step = sections.training.steps
     metrics.run_name = _run_name(Path(plan.dump_folder).name, model.stack.folder)
     optimizer = {k: v for k, v in vars(sections.optimizer).items() if k != "groups"}
-    return MixitTrainer.Config(
+    return EvaluatingTrainer.Config(
         model_spec=model_spec(sections.model.flavor, model),
         dump_folder=plan.dump_folder,
         hf_assets_path=tokenizer,
@@ -193,6 +196,7 @@ def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:
         profiler=sections.profiler,
         debug=sections.debug,
         watch=sections.watch,
+        eval=sections.eval,
     )
 
 

@@ -1,8 +1,8 @@
 """The schema of a run's TOML file: one field of `Sections` for each of its sections.
 
-[model], [model.mixing], [data], [fsdp], [quantize] and [watch] are this project's. [optimizer],
-[activation_checkpoint] and [loss] are short forms of torchtitan's. All other sections have
-torchtitan's own names and keys.
+[model], [model.mixing], [data], [fsdp], [quantize], [eval] and [watch] are this project's.
+[optimizer], [activation_checkpoint] and [loss] are short forms of torchtitan's. All other sections
+have torchtitan's own names and keys.
 """
 
 import sys
@@ -21,6 +21,7 @@ from torchtitan.tools.profiler import Profiler
 from mixit_titan.data.packing import Packing
 from mixit_titan.data.sources import STDLIB
 from mixit_titan.errors import ConfigError, shown
+from mixit_titan.evaluation.in_training import EvalConfig
 from mixit_titan.model.build import AttentionBackend
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.llama import Float8Recipe
@@ -179,6 +180,7 @@ class Sections:
     quantize: QuantizeSection
     checkpoint: IdentifiedCheckpointer.Config
     validator: HeldOutValidator.Config
+    eval: EvalConfig
     metrics: Metrics.Config
     profiler: Profiler.Config
     watch: WatchConfig

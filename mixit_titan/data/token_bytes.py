@@ -1,6 +1,7 @@
 """How many bytes of text each token stands for, so that losses compare across tokenizers."""
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
@@ -11,7 +12,19 @@ from mixit_titan.data.shards import TokenSplit
 from mixit_titan.data.tokenizers import ByteTokenizer, NumberTokenizer, vocabulary
 
 
-def token_bytes(tokenizer: BaseTokenizer, split: TokenSplit) -> np.ndarray:
+@dataclass(frozen=True, kw_only=True)
+class TextCounts:
+    """What a text has in all that is not a split of a prepared folder."""
+
+    name: str
+    documents: int
+    tokens: int
+    """With the end-of-text ids."""
+    bytes: int
+    eos_id: int
+
+
+def token_bytes(tokenizer: BaseTokenizer, split: TokenSplit | TextCounts) -> np.ndarray:
     """Bytes of each token id; special tokens are no text. Exact for byte-level tokenizers; for
     others, what a token of the split has on average."""
     sizes = np.zeros(vocabulary(tokenizer))

@@ -18,6 +18,7 @@ class Goodput:
     train: float
     """All other steps, but those that were done again."""
     validate: float
+    """And evaluations."""
     save: float
     """And what follows the last step."""
     lost: float

@@ -10,7 +10,9 @@ from mixit_titan.reading import json_if_good, regular
 
 _BYTES = 256  # always: a full disk has room for what was there before
 
-Section = Literal["start", "first step", "step", "first validation", "validation", "save", "end"]
+Section = Literal[
+    *("start", "first step", "step", "first validation", "validation", "evaluation", "save", "end")
+]
 Heartbeat = dict[str, Any]
 """host, process, section, step, seconds (in the section), stopped (by a signal), heard (the alarm
 that its watcher has answered)."""

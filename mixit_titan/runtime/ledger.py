@@ -32,6 +32,7 @@ _PART: dict[Section, str] = {
     "step": "train",
     "first validation": "validate",
     "validation": "validate",
+    "evaluation": "validate",
     "save": "save",
     "end": "save",
 }

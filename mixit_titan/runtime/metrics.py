@@ -24,6 +24,8 @@ from mixit_titan.json_form import COUNT, NUMBER
 from mixit_titan.reading import WrongFile, read_json_lines, read_text, regular
 
 _WANDB_BYTES = 256
+EVAL = "eval/"
+"""What the names of an evaluation's figures begin with."""
 _FIGURE = (NUMBER, None)
 _FIGURES = ("loss", "tokens_per_s", "validation_loss", "perplexity", "accuracy")
 _LINE = {"step": COUNT, "seconds?": float, **{f"{name}?": _FIGURE for name in _FIGURES}}
@@ -31,7 +33,7 @@ _LINE = {"step": COUNT, "seconds?": float, **{f"{name}?": _FIGURE for name in _F
 
 
 class JsonLinesLogger(BaseLogger):
-    """One line a logged step, one line a validation; appended, so that nothing is lost."""
+    """One line per logged step, validation and evaluation; appended, so that nothing is lost."""
 
     def __init__(self, path: Path, world_size: int) -> None:
         self.path, self.world_size = path, world_size
@@ -41,9 +43,16 @@ class JsonLinesLogger(BaseLogger):
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
         validation = "validation_metrics/loss" in metrics
+        evaluation = {
+            key.removeprefix(EVAL): value for key, value in metrics.items() if key.startswith(EVAL)
+        }
         if not self.continued:
-            self._continue_at(step, validation)
-        line = self._validation(metrics) if validation else self._training(metrics)
+            done = ("loss",) if validation else ("loss", "validation_loss") if evaluation else ()
+            self._continue_at(step, done)
+        if evaluation:
+            line = {"eval": evaluation}
+        else:
+            line = self._validation(metrics) if validation else self._training(metrics)
         seconds = self.seconds_before + time.perf_counter() - self.start
         with open(self.path, "a", opener=regular) as file:
             file.write(json_text({"step": step, **line, "seconds": round(seconds, 3)}) + "\n")
@@ -71,14 +80,15 @@ class JsonLinesLogger(BaseLogger):
         names |= {"bits_per_byte": "bits_per_byte", "tokens": "validation_tokens"}
         return {ours: metrics[f"validation_metrics/{name}"] for name, ours in names.items()}
 
-    def _continue_at(self, step: int, validation: bool) -> None:
+    def _continue_at(self, step: int, done: tuple[str, ...]) -> None:
         """Keep what an earlier run logged before `step`, drop what this run does again. A run that
-        begins with a validation has not done the step itself again."""
+        begins with a validation or an evaluation does not do again what comes before it in the
+        same step, whose lines have `done`."""
         self.continued = True
         kept = [
             line
             for line in read_metrics(self.path)
-            if line["step"] < step or (validation and line["step"] == step and "loss" in line)
+            if line["step"] < step or (line["step"] == step and any(key in line for key in done))
         ]
         if kept:
             self.seconds_before = kept[-1].get("seconds", 0.0)

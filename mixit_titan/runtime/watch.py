@@ -59,7 +59,8 @@ class WatchConfig:
     start: float = 1800.0
     """From the first process to the first step: building, loading, meeting the other ranks."""
     first_step: float = 1800.0
-    """For each of the first steps and the batches of the first validation, which compile."""
+    """For each of the first steps and the batches of the first validation, which compile; and for
+    an evaluation's, before the first of which it builds its prompts."""
     step: float | None = None
     """Default: learned, 25 s and ten times the slowest step so far."""
     validation: float | None = None
@@ -75,6 +76,7 @@ class WatchConfig:
             "step": self.step,
             "first validation": self.first_step,
             "validation": self.validation,
+            "evaluation": self.first_step,
             "save": self.save,
             "end": self.save,
         }

@@ -11,6 +11,7 @@ from mixit_titan.data.command import PrepareArguments
 from mixit_titan.demo import DemoArguments
 from mixit_titan.doctor.command import DoctorArguments
 from mixit_titan.drill.arguments import DrillArguments
+from mixit_titan.evaluation.command import EvalArguments
 from mixit_titan.export.command import ExportArguments
 from mixit_titan.generation.command import GenerateArguments
 from mixit_titan.ladder.command import LadderArguments
@@ -101,6 +102,11 @@ FORMS: dict[str, tuple[Any, list[str], tuple[str, ...]]] = {
     "suite": (SuiteArguments, ["state", "--only", "parity", "--out", NOWHERE], ("--out",)),
     "bench": (BenchArguments, [*_SMALL, "--out", NOWHERE], ("--out", "--limits")),
     "generate": (GenerateArguments, ["{good.run}", "--prompt", "The", "--tokens", "2"], ()),
+    "eval": (
+        EvalArguments,
+        ["{good.run}", "--text", "{good.text}", "--out", "out"],
+        ("--out", "--nproc"),
+    ),
     "export": (ExportArguments, ["{good.run}", "--out", "out"], ("--out",)),
     "analyze": (AnalyzeArguments, ["covariance", "{good.task}", "--out", "out"], ("--out",)),
     "ladder": (LadderArguments, ["--out", NOWHERE], ("--out",)),

@@ -1,0 +1,220 @@
+"""`mixit-titan eval`: any checkpoint of a run on lm-eval's tasks, or on any text."""
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from mixit_titan.device import check_device
+from mixit_titan.errors import ConfigError
+from mixit_titan.evaluation.documents import read_documents
+from mixit_titan.evaluation.likelihood import Share, plain_forward
+from mixit_titan.evaluation.ranks import joined
+from mixit_titan.evaluation.tasks import evaluate_tasks, load_tasks
+from mixit_titan.evaluation.text import text_loss
+from mixit_titan.files import json_text, write_json
+from mixit_titan.jobs.lock import locked
+from mixit_titan.ranges import COUNT, NOT_NEGATIVE, Range
+from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
+from mixit_titan.runtime.trained import Trained, load_trained
+from mixit_titan.tables import literal, screen_table
+
+
+@dataclass(frozen=True)
+class EvalArguments:
+    """Evaluate a checkpoint: on tasks of EleutherAI's lm-evaluation-harness, or on a text.
+
+    Example: mixit-titan eval runs/debug_mixit --text README.md
+             mixit-titan eval runs/debug_mixit --tasks lambada_openai,hellaswag --limit 100
+    """
+
+    run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
+    """The folder of a training run (its dump_folder)."""
+    tasks: str | None = None
+    """Tasks of the harness, with commas between them, and folders of its YAML files."""
+    text: Path | None = None
+    """A text file, .jsonl or .parquet; a folder of them; or a folder that `prepare` wrote."""
+    step: Annotated[int | None, NOT_NEGATIVE] = None
+    """Of the checkpoint (default: the newest)."""
+    limit: Annotated[int | None, COUNT] = None
+    """Only the first examples of each task, or documents of the text."""
+    split: str | None = None
+    """--text: which documents of a prepared folder (default: validation)."""
+    context: Annotated[int | None, COUNT] = None
+    """--text: tokens that the model sees at once (default: as many as it can)."""
+    stride: Annotated[int | None, COUNT] = None
+    """--text: a longer document is read in windows that advance by so many tokens (default: by
+    --context, so that they do not overlap)."""
+    out: Path | None = None
+    """Where the JSON files go, into step-N (default: RUN_DIR/eval)."""
+    json: bool = False
+    """Print JSON in place of tables."""
+    nproc: Annotated[int | None, Range(least=1, most=4096)] = None
+    """Ranks on this machine (default: one per GPU, else 1). The figures do not depend on it."""
+
+    def check(self) -> None:
+        if (self.tasks is None) == (self.text is None):
+            raise ConfigError("name either --tasks or --text: what the checkpoint is evaluated on")
+        if self.text is None:
+            for name in ("split", "context", "stride"):
+                if getattr(self, name) is not None:
+                    raise ConfigError(f"--{name} is for --text: leave it out")
+        elif self.stride is not None and self.context is not None and self.stride > self.context:
+            raise ConfigError(
+                f"--stride is {self.stride}: it must be at most --context, {self.context}"
+            )
+
+
+def run_eval(args: EvalArguments, arguments: list[str]) -> None:
+    """`arguments` are the words that `args` were read from, for further ranks."""
+    args.check()
+    world_size = ranks_from_environment()
+    if world_size is None:
+        check_device()
+        ranks = local_ranks(args.nproc)
+        if ranks > 1:
+            sys.exit(launch(ranks, ["eval", *_of_a_rank(arguments)], lambda: None))
+    with joined(world_size or 1) as share:
+        _evaluate(args, share)
+
+
+def _of_a_rank(arguments: list[str]) -> list[str]:
+    """The words without --nproc, which torchrun would take for its own."""
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--nproc":
+            next(words, None)
+        elif not word.startswith("--nproc="):
+            kept.append(word)
+    return kept
+
+
+def _evaluate(args: EvalArguments, share: Share) -> None:
+    """On every rank; the first one writes and speaks."""
+    kind = _text if args.tasks is None else _tasks
+    trained = load_trained(args.run_dir, args.step)
+    measure = kind(args, trained)  # refuses what is wrong before anything is made
+    out, first = args.out or args.run_dir / "eval", share.rank == 0
+    with locked(out) if first else nullcontext():
+        found = measure(share)
+        if not first:
+            return
+        folder = out / f"step-{trained.step}"
+        for name, result in found.items():
+            write_json(folder / f"{name}.json", result)
+    if args.json:
+        print(json_text(_printed(args, found), indent=2))
+        return
+    console = Console()
+    console.print(_tasks_table(trained, found) if args.tasks else _text_table(trained, found))
+    for name in found:
+        console.print(f"wrote {folder / name}.json", soft_wrap=True)
+    console.print(_next(args), soft_wrap=True)
+
+
+Measure = Callable[[Share], dict[str, dict[str, Any]]]
+"""File name -> what goes into it."""
+
+
+def _text(args: EvalArguments, trained: Trained) -> Measure:
+    model = trained.model.config
+    longest = model.max_seq_len
+    context = args.context or longest
+    if context > longest:
+        raise ConfigError(
+            f"--context is {context}, longer than the model's {longest}: lower it, or train with a "
+            "longer training.seq_len"
+        )
+    if args.stride is not None and args.stride > context:
+        raise ConfigError(f"--stride is {args.stride}: it must be at most {context}, the context")
+    documents = read_documents(args.text, trained, split=args.split, limit=args.limit)
+    name = f"text-{args.text.resolve().name}" + (f"-{args.split}" if args.split else "")
+
+    def measure(share: Share) -> dict[str, dict[str, Any]]:
+        found = text_loss(
+            documents,
+            plain_forward(trained.model),
+            vocab=model.shape.vocab,
+            context=context,
+            stride=args.stride or context,
+            share=share,
+        )
+        return {name: _about(args, trained) | found}
+
+    return measure
+
+
+def _tasks(args: EvalArguments, trained: Trained) -> Measure:
+    names = tuple(name.strip() for name in args.tasks.split(",") if name.strip())
+    if not names:
+        raise ConfigError("--tasks is empty: name one or more, with commas between them")
+    tasks = load_tasks(names)
+    from mixit_titan.evaluation.harness import TrainedModel
+
+    def measure(share: Share) -> dict[str, dict[str, Any]]:
+        found = evaluate_tasks(TrainedModel(trained, share=share), tasks, limit=args.limit)
+        about = _about(args, trained) | {"harness": f"lm-eval {version('lm_eval')}"}
+        return {name: {"task": name} | about | result for name, result in found.items()}
+
+    return measure
+
+
+def _about(args: EvalArguments, trained: Trained) -> dict[str, Any]:
+    stack = trained.model.config.stack.name
+    return {"run": str(args.run_dir), "variant": stack, "step": trained.step, "limit": args.limit}
+
+
+def _printed(args: EvalArguments, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return next(iter(found.values())) if args.tasks is None else found
+
+
+def _tasks_table(trained: Trained, found: dict[str, dict[str, Any]]) -> Table:
+    title = f"{trained.model.config.stack.name}, step {trained.step}"
+    rows = [
+        [literal(name), metric, f"{value:.4f}", _error(result, metric), result["examples"] or ""]
+        for name, result in found.items()
+        for metric, value in result["metrics"].items()
+        if "_stderr" not in metric
+    ]
+    header = ["task", "metric", "value", "standard error", "examples"]
+    return screen_table(title, header, rows, left=2)
+
+
+def _text_table(trained: Trained, found: dict[str, dict[str, Any]]) -> Table:
+    (result,) = found.values()
+    title = f"{trained.model.config.stack.name}, step {trained.step}, on {literal(result['text'])}"
+    whole = (
+        f"perplexity {result['perplexity']:.2f}, {_figure(result['bits_per_byte'])} bits per byte"
+    )
+    rows = [
+        [_span(row["first"], row["last"]), f"{row['tokens']:,}", f"{row['loss']:.4f}"]
+        for row in result["positions"]
+    ]
+    rows.append(["all", f"{result['tokens']:,}", f"{result['loss']:.4f}"])
+    header = ["tokens before it", "tokens", "loss"]
+    return screen_table(title, header, rows, caption=whole, min_width=len(whole) + 4)
+
+
+def _error(result: dict[str, Any], metric: str) -> str:
+    name, comma, kind = metric.partition(",")
+    return _figure(result["metrics"].get(f"{name}_stderr{comma}{kind}"))
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _next(args: EvalArguments) -> str:
+    return f"an earlier one: --step N; all of them: mixit-titan analyze timeline {args.run_dir}"

@@ -1,0 +1,136 @@
+"""`mixit-titan eval --tasks`: what it writes and shows, and what it refuses."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.cli import main
+from mixit_titan.evaluation.tasks import check_installed
+from tests.evaluation.local_tasks import write_tasks
+from tests.evaluation.worker import evaluate
+from tests.forkserver import Forkserver
+from tests.runtime.conftest import Runs
+
+HUB = """\
+task: local_hub
+dataset_path: nobody/nothing
+test_split: test
+output_type: multiple_choice
+doc_to_text: context
+doc_to_choice: choices
+doc_to_target: label
+"""
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr("sys.argv", ["mixit-titan", "eval", *map(str, arguments)])
+    main()
+
+
+def refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, *arguments: object
+) -> str:
+    with pytest.raises(SystemExit) as ended:
+        call(monkeypatch, *arguments)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("mixit-titan:") == 1 and "Traceback" not in said
+    return said
+
+
+def test_a_file_for_each_task_and_a_table(
+    runs: Runs,
+    tasks: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    words = [runs.folder("mixit"), "--tasks", tasks, "--limit", 3, "--out", tmp_path / "out"]
+    call(monkeypatch, *words)
+    said = capsys.readouterr().out
+    written = sorted(file.stem for file in (tmp_path / "out" / "step-20").glob("*.json"))
+    assert written == ["local_choice", "local_cloze", "local_rolling", "local_written"]
+    choice = json.loads((tmp_path / "out" / "step-20" / "local_choice.json").read_text())
+    assert choice["step"] == 20 and choice["limit"] == choice["examples"] == 3
+    assert choice["of"] == 5 and choice["variant"] == "mixit"
+    assert choice["metrics"]["acc"] * 3 == pytest.approx(round(choice["metrics"]["acc"] * 3))
+    assert "local_choice" in said and f"{choice['metrics']['acc']:.4f}" in said
+    call(monkeypatch, *words, "--json")
+    assert json.loads(capsys.readouterr().out)["local_choice"] == choice
+
+
+def test_two_ranks_write_the_same(
+    runs: Runs,
+    tasks: Path,
+    tmp_path: Path,
+    forkserver: Forkserver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = [str(runs.folder("standard")), "--tasks", str(tasks), "--out"]
+    call(monkeypatch, *words, tmp_path / "one")
+    forkserver.run_ranks(2, 1, evaluate, [*words, str(tmp_path / "two")])
+    files = list((tmp_path / "one" / "step-20").glob("*.json"))
+    assert len(files) == 4
+    for file in files:
+        assert file.read_text() == (tmp_path / "two" / "step-20" / file.name).read_text()
+
+
+def test_a_hub_that_cannot_be_reached(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    pytest.importorskip("lm_eval", reason="lm-eval (the extra `eval`) is not installed")
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "hub.yaml").write_text(HUB)
+    folder, out = runs.folder("mixit"), tmp_path / "out"
+    said = refused(monkeypatch, capsys, folder, "--tasks", tmp_path / "tasks", "--out", out)
+    assert "the data of the task 'local_hub' cannot be fetched" in said
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_an_unknown_task_has_near_names(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Slow: the harness reads all of its tasks."""
+    pytest.importorskip("lm_eval", reason="lm-eval (the extra `eval`) is not installed")
+    folder, out = runs.folder("mixit"), tmp_path / "out"
+    said = refused(monkeypatch, capsys, folder, "--tasks", "helaswag", "--out", out)
+    assert "unknown task 'helaswag': did you mean 'hellaswag'" in said
+    assert not out.exists()
+
+
+def test_more_new_tokens_than_the_model_has_room_for(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    pytest.importorskip("lm_eval", reason="lm-eval (the extra `eval`) is not installed")
+    folder = write_tasks(tmp_path / "tasks", "written")
+    file = folder / "written.yaml"
+    file.write_text(file.read_text().replace("max_gen_toks: 8", "max_gen_toks: 32"))
+    options = ["--tasks", folder, "--out", tmp_path / "out"]
+    said = refused(monkeypatch, capsys, runs.folder("mixit"), *options)
+    assert "the task asks for 32 new tokens, and the model's context is 32" in said
+    assert not list((tmp_path / "out").rglob("*.json"))
+
+
+def test_an_answer_longer_than_the_models_context(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    pytest.importorskip("lm_eval", reason="lm-eval (the extra `eval`) is not installed")
+    folder = write_tasks(tmp_path / "tasks", "cloze")
+    (folder / "data.jsonl").write_text(json.dumps({"context": "a", "word": "b" * 40}) + "\n")
+    options = ["--tasks", folder, "--out", tmp_path / "out"]
+    said = refused(monkeypatch, capsys, runs.folder("mixit"), *options)
+    assert "the likelihood of 41 tokens at once, and the model's context is 32" in said
+    assert not list((tmp_path / "out").rglob("*.json"))
+
+
+def test_without_the_harness_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install 'mixit-titan\\[eval\\]'"):
+        check_installed()
