@@ -201,6 +201,10 @@ def test_nothing_is_unpickled_but_by_the_restricted_readers() -> None:
         ("bench/ranks.py", "json.loads", None, None),  # what a process of its own has just written
         ("json_form.py", "json.loads", None, None),
         ("runtime/watch.py", "json.loads", None, None),  # its own command line
+        ("config/checks.py", "sections.eval.load", None, None),  # tasks of lm-eval, as those below
+        ("evaluation/tasks.py", "manager.load", None, None),
+        ("evaluation/tasks.py", "TaskManager(include_defaults=False).load", None, None),
+        ("runtime/llama_start.py", "dcp.load", None, "PlainPlanner()"),
         ("runtime/tensor_reader.py", "dcp.load", None, "PlainPlanner()"),
         ("runtime/tensor_reader.py", "torch.load", "True", None),
         ("runtime/tensor_reader.py", "_MetadataUnpickler", None, None),

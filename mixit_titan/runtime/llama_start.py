@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torchtitan.tools.logging import logger
 
 from mixit_titan.model.hugging_face import HuggingFaceAdapter, has_counterpart
+from mixit_titan.runtime.tensor_reader import PlainPlanner
 
 
 def read_llama(
@@ -33,7 +34,7 @@ def read_llama(
         for name, tensor in mixed.items()
         if name in sizes and _is_grouped(sizes[name], tensor.shape, head_dim)
     }
-    dcp.load(ours | grouped, storage_reader=reader)
+    dcp.load(ours | grouped, storage_reader=reader, planner=PlainPlanner())
     for name, theirs in grouped.items():
         _spread(theirs, ours[name], head_dim)
     _log_the_rest(folder, state_dict)

@@ -118,8 +118,11 @@ class Settings:
             name = find_stack(self.layers, stack=self.stack, mixer=self.mixer).name
         except ConfigError:  # which `check` says
             return self
-        frozen = name in PAIRS and PAIRS[name].frozen  # in whose place --freeze would be
-        if name not in (*VARIANTS, *BASELINES) or (frozen and self.freeze is not None):
+        if name not in (*VARIANTS, *BASELINES):
+            return self
+        # Beside a stack --freeze is for the model as a whole; it replaces a variant's own.
+        own = self.stack is not None or (name in PAIRS and PAIRS[name].frozen)
+        if own and self.freeze is not None:
             return self
         return dataclasses.replace(self, variant=name, stack=None, mixer=None)
 
