@@ -25,7 +25,7 @@ WRONG = {
     "--time 5": "--time 5 is too short: 180 s of it are kept for saving",
     "--after nope": "Slurm refuses the job: Job dependency problem",
     "--array-variants mixit,mixti": "did you mean 'mixit'",
-    "--array-variants uniform,unifrom": "unknown variant or mixer 'unifrom' .* mean 'uniform'",
+    "--array-variants uniform,unifrom": "'unifrom' in the stack 'unifrom': did you mean 'uniform'",
     "--array-variants mixing-freeze-qk": "the mixing mixer has no queries and keys",
     "--array-variants mixit,mixit": "--array-variants is 'mixit,mixit': name each variant once",
     "--training.stepz 3": "did you mean 'training.steps'",
