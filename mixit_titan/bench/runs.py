@@ -92,7 +92,10 @@ def run_table(args: BenchArguments) -> Table:
     # Off: what is not training.
     table |= {"checkpoint": {"enable": False}, "validator": {"enable": False}}
     table |= {"metrics": {"log_freq": _NEVER}, "profiler": {}}
-    table.pop("dump_folder", None)
+    for key in ("dump_folder", "eval"):
+        table.pop(key, None)
+    # What a variant trains, at every step.
+    table["optimizer"] = {k: v for k, v in _section(table, "optimizer").items() if k != "groups"}
     return table
 
 

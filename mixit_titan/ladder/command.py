@@ -172,7 +172,8 @@ def _make_and_report(plan: Plan) -> None:
             _report(plan, failed)
             raise
     ladder = _report(plan, failed)
-    if plan.args.forecast:
+    if plan.args.forecast and not failed:
+        _check_complete(plan)
         freeze(plan.args.out, ladder.fits, ladder.points, plan.largest)
         ladder = _report(plan, failed)
     _show(plan, ladder)
@@ -180,6 +181,16 @@ def _make_and_report(plan: Plan) -> None:
         runner.raise_if_failed()
     if ladder.changes:
         raise RunFailed(f"the forecast does not count: {ladder.changes[0]}")
+
+
+def _check_complete(plan: Plan) -> None:
+    """A forecast cannot be made again, so it is not made from a part of the runs."""
+    missing = [job.name for job in plan.to_make() if job.result is None]
+    if missing:
+        raise ConfigError(
+            f"--forecast needs all runs but the largest, and {len(missing)} of them have not "
+            f"ended, {missing[0]} among them: run the same command again"
+        )
 
 
 def _report(plan: Plan, failed: dict[Path, int]) -> Ladder:

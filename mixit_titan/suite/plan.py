@@ -134,7 +134,7 @@ def _places(
     default = preset_run(name, scale, words, chosen=False)
     for values in itertools.product(*grid.values()):
         place = [w for item in zip(grid, values, strict=True) for w in option_words(*item)]
-        run = parse(Run[task_class(name)], default, name, [*words, *place])
+        run = parse(Run[task_class(name)], default, name, [*words, *place]).named()
         run.check()
         model_config(run)
         runs.append(run)

@@ -54,6 +54,10 @@ def test_what_is_not_training_is_off_and_data_can_be_named() -> None:
     assert run["data"] == {"path": "synthetic"}
     run = run_table(read_arguments([*settings.split(), "--data.path=stdlib"]))
     assert run["data"] == {"path": "stdlib", "tokenizer": "bytes"}
+    words = ["--optimizer.groups", '[{parts = "mlp", freeze_until = 20}]', "--eval.freq", "5"]
+    run = run_table(read_arguments([*settings.split(), *words]))
+    assert "groups" not in run["optimizer"] and run["optimizer"]["lr"] == 2e-3
+    assert "eval" not in run
 
 
 def test_the_variant_of_a_file_gives_way() -> None:

@@ -89,6 +89,16 @@ def test_a_report_starts_nothing(ladder: Ladder) -> None:
     assert {row["why"] for row in found["left_out"]} == {"it has not been started"}
 
 
+def test_a_forecast_is_not_made_from_a_part_of_the_runs(ladder: Ladder, tmp_path: Path) -> None:
+    """It could not be made again."""
+    with pytest.raises(ConfigError, match="needs all runs but the largest"):
+        ladder(report=True, forecast=True, **ONE)
+    with pytest.raises(RunFailed, match=r"1 of \d+ jobs failed"):
+        ladder(broken="depth 3 seed", forecast=True, **ONE)
+    assert not (tmp_path / "out" / "forecast.json").exists()
+    assert (ladder(forecast=True, **ONE) / "forecast.json").exists()
+
+
 def test_the_list_is_a_command_for_each_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

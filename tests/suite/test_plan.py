@@ -43,6 +43,15 @@ def test_reported_seeds_are_not_those_of_the_choice(tmp_path: Path) -> None:
         assert seed == FIRST_SEED and cell.reported(()) == [] and len(cell.searched()) == 3
 
 
+def test_a_variant_in_other_words_is_the_variants_run(tmp_path: Path) -> None:
+    plan = {"name": "state", "only": ("parity",), "grid": ("lr=1e-3",), "layers": 2}
+    (one,), (other,) = (
+        suite_cells(SuiteArguments(**plan, out=tmp_path, stacks=(stacks,)))
+        for stacks in ("mixit", "mixit mixit")
+    )
+    assert [run.hash for run in one.places] == [run.hash for run in other.places]
+
+
 def test_the_papers_protocols(tmp_path: Path) -> None:
     """MAD: 3 rates and 2 weight decays, 200 epochs of 12,800 examples in batches of 128. Zoology's
     Figure 2: 4 rates, 64 epochs of 100,000 examples, 16 tokens for each pair."""
