@@ -97,7 +97,7 @@ def plan_table(
         set_batch(sections, world_size, given=table.get("training", {}))
     shape = _shape(find_flavor(sections.model.flavor), table.get("model", {}), where)
     if "vocab" not in table.get("model", {}):
-        shape = dataclasses.replace(shape, vocab=_vocabulary(sections, shape))
+        shape = dataclasses.replace(shape, vocab=vocabulary(sections.data.path, shape.vocab))
     if "seq_len" not in table.get("training", {}):
         sections.training.seq_len = shape.seq_len
     named = sections.model
@@ -127,11 +127,11 @@ def plan_table(
     )
 
 
-def _vocabulary(sections: Sections, shape: Shape) -> int:
-    """That of a prepared folder, rounded up; the flavor's own for other data."""
-    path = sections.data.path
+def vocabulary(path: str, default: int) -> int:
+    """The size that a model needs: that of a prepared folder, rounded up; `default` for other
+    data."""
     if not is_prepared(path):
-        return shape.vocab
+        return default
     tokens = read_manifest(path).tokenizer.vocab_size
     return tokens + -tokens % _VOCAB_MULTIPLE
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from rich.console import Console
 
 from mixit_titan.config.job import TRAINING_MODULES
-from mixit_titan.data.shards import is_prepared, read_manifest
+from mixit_titan.config.plan import vocabulary
 from mixit_titan.data.sources import STDLIB
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, RunFailed
@@ -27,7 +27,6 @@ from mixit_titan.ladder.scales import SCALES, Scale
 from mixit_titan.ranges import Range
 from mixit_titan.tables import literal, screen_table
 
-_VOCAB_MULTIPLE = 64  # as for any run of a prepared folder
 _FILES = ("ladder.json", "ladder.md", "ladder.png")
 
 
@@ -105,7 +104,7 @@ class Plan:
 
 def run_ladder(args: LadderArguments) -> None:
     scale = args.chosen()
-    vocab = _vocabulary(scale)
+    vocab = vocabulary(scale.text, scale.vocab)
     runs = plan_runs(scale, vocab, args.seeds)
     plan = Plan(
         args, scale, vocab, [(run, ladder_job(run, scale, vocab, args.out)) for run in runs]
@@ -118,13 +117,6 @@ def run_ladder(args: LadderArguments) -> None:
             _print_runs(plan)
             return
         _make_and_report(plan)
-
-
-def _vocabulary(scale: Scale) -> int:
-    if not is_prepared(scale.text):
-        return scale.vocab
-    tokens = read_manifest(scale.text).tokenizer.vocab_size
-    return tokens + -tokens % _VOCAB_MULTIPLE
 
 
 def _check_forecast(plan: Plan) -> None:
