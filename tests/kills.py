@@ -35,6 +35,7 @@ from mixit_titan.files import write_json
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tables import markdown_table
 from tests.forkserver import Forkserver, Process, mixit_titan
+from tests.processes import is_alive
 
 _SECONDS_TO_END = 120  # torchrun alone gives ranks that do not end 30 s
 _KILLS_PER_RUN = 5
@@ -251,7 +252,7 @@ def descendants(process: int) -> list[int]:
 
 def _wait_until_gone(processes: list[int]) -> None:
     deadline = time.monotonic() + _SECONDS_TO_END
-    while left := [each for each in processes if Path(f"/proc/{each}").exists()]:
+    while left := [each for each in processes if is_alive(each)]:
         assert time.monotonic() < deadline, f"processes {left} are left"
         time.sleep(0.05)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.forkserver import Forkserver
+from tests.processes import is_alive
 
 USER = """
 import time
@@ -60,10 +61,10 @@ def exec_rank(ports: list[int], code: str) -> None:
 def test_it_ends_with_its_user_however_that_ends() -> None:
     words = [sys.executable, "-c", USER]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as user:
-        started = [Path("/proc", number) for number in user.stdout.readline().split()]
-        assert len(started) == 2 and all(process.exists() for process in started)
+        started = [int(number) for number in user.stdout.readline().split()]
+        assert len(started) == 2 and all(map(is_alive, started))
         user.kill()
     deadline = time.monotonic() + 60
-    while any(process.exists() for process in started):
+    while any(map(is_alive, started)):
         assert time.monotonic() < deadline
         time.sleep(0.05)

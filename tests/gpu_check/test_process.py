@@ -9,15 +9,10 @@ import pytest
 
 from mixit_titan.gpu_check import process
 from mixit_titan.gpu_check.process import Ended, last_line, run, run_cases, started
+from tests.processes import is_alive
 
 WORKER = "tests.gpu_check.worker"
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
-
-
-def alive(pid: int) -> bool:
-    """A zombie is not: nobody here waits for grandchildren."""
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_case_that_kills_its_process_does_not_take_the_others_along(tmp_path: Path) -> None:
@@ -43,7 +38,7 @@ def test_a_case_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> 
     assert time.monotonic() - start < 30
     assert hung.code is None and str(hung).startswith("not finished after 3 s")
     assert after == {"did": "next"}
-    assert not alive(int(file.read_text()))
+    assert not is_alive(int(file.read_text()))
 
 
 def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
@@ -55,7 +50,7 @@ def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run(SLEEP, tmp_path / "log", 60, watch=interrupt)
-    assert seen[0].returncode is not None and not alive(seen[0].pid)
+    assert seen[0].returncode is not None and not is_alive(seen[0].pid)
 
 
 def test_a_process_that_ignores_the_request_to_end_is_killed(

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import assert_groups_end
+
 WORKER = "tests.jobs.worker"
 ROOT = Path(__file__).parents[2]
 
@@ -42,14 +44,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def group_exists(pid: int) -> bool:
-    try:
-        os.killpg(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +103,7 @@ def test_no_job_outlives_its_runner(tmp_path: Path, how: signal.Signals) -> None
         wait_until(lambda: len([*tmp_path.glob("*/pid")]) == 2)
         process.send_signal(how)
         _, said = process.communicate(timeout=120)
-        wait_until(lambda: not group_exists(process.pid))
+        assert_groups_end([process.pid], seconds=120)
     assert process.returncode == (-signal.SIGKILL if how == signal.SIGKILL else 130)
     assert ("Interrupted. Run the same command to resume" in said) is (how != signal.SIGKILL)
     assert not (tmp_path / "write" / "result.json").exists()

@@ -25,6 +25,7 @@ from mixit_titan.reproduction.exhibit import Cell, Exhibit, jobs_of
 from mixit_titan.reproduction.exhibits import EXHIBITS
 from mixit_titan.reproduction.jobs import Plan, task_point
 from mixit_titan.reproduction.language import at_start
+from tests.processes import assert_groups_end
 
 Command = Callable[..., None]
 
@@ -230,7 +231,7 @@ def test_an_interrupted_run_leaves_a_report_and_no_process(
         assert "is writing to" in capsys.readouterr().err
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=300)
-        wait_until(lambda: not group_exists(process.pid))
+        assert_groups_end([process.pid], seconds=120)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -249,14 +250,6 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen | None =
         assert process is None or process.poll() is None, process.communicate()
         time.sleep(0.1)
     raise TimeoutError
-
-
-def group_exists(pid: int) -> bool:
-    try:
-        os.killpg(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_the_list_has_every_training_of_the_paper_s_scale(

@@ -16,6 +16,7 @@ from mixit_titan.parent import end_with_parent
 from mixit_titan.runtime import launch, stop
 from mixit_titan.runtime.heartbeat import read_heartbeats
 from tests.forkserver import Forkserver, Process, mixit_titan
+from tests.processes import assert_groups_end
 
 from .test_watch import watchers
 
@@ -88,17 +89,7 @@ def test_a_launcher_passes_on_what_it_gets_and_ends_at_the_second_ctrl_c(
         assert launcher.poll() is None
         os.killpg(launcher.pid, signal.SIGINT)
         assert launcher.wait(10) == 130
-        assert_gone(children)
-
-
-def assert_gone(groups: list[int], seconds: float = 5) -> None:
-    """Of process groups, none is left."""
-    deadline = time.monotonic() + seconds
-    for group in groups:
-        with pytest.raises(ProcessLookupError):
-            while time.monotonic() < deadline:
-                os.killpg(group, 0)
-                time.sleep(0.02)
+        assert_groups_end(children, seconds=5)
 
 
 def test_a_process_may_be_told_twice(forkserver: Forkserver) -> None:
@@ -130,7 +121,7 @@ def test_ranks_end_with_a_launcher_that_is_killed(
         assert launcher.poll() is None
         os.kill(launcher.pid, signal.SIGKILL)
         assert launcher.wait(10) == -signal.SIGKILL
-        assert_gone(ranks)  # and the workers of their loaders
+        assert_groups_end(ranks, seconds=5)  # and the workers of their loaders
     deadline = time.monotonic() + 5
     while watchers(tmp_path.resolve()):
         assert time.monotonic() < deadline
