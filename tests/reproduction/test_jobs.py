@@ -53,7 +53,7 @@ def test_a_folder_of_before_is_found_again(tmp_path: Path) -> None:
         "table2": "language/frozen_qk_0a92393c97ee",
     }
     for name, folder in known.items():
-        folders = {job.folder for job in jobs(name, Plan("cpu", tmp_path))}
+        folders = {job.folder for job in jobs(name, Plan("cpu", tmp_path, first_seed=0))}
         assert tmp_path / folder in folders
 
 
@@ -103,24 +103,24 @@ def test_a_search_never_sees_what_is_reported(tmp_path: Path) -> None:
     (slow,), (quick,) = task_grid(plan, "hop", "mixit", width=512, batch=128)
     finish(quick, 0.5)
     assert places(plan) == [[FIRST_SEED], [FIRST_SEED]]
-    assert places(replace(plan, failed=frozenset([slow.folder]))) == [[0, 1]]
+    assert places(replace(plan, failed=frozenset([slow.folder]))) == [[200, 201]]
     finish(slow, 0.9)
-    assert places(plan) == [[0, 1]]
+    assert places(plan) == [[200, 201]]
     ((first, second),) = task_grid(plan, "hop", "mixit", width=512, batch=128)
     assert first.arguments[0].settings.held_out == "test"
     assert first.settings["lr"] == slow.settings["lr"] != quick.settings["lr"]
     finish(first, 0.25)
     finish(second, 0.75)
     found = Cell(task_grid(plan, "hop", "mixit", width=512, batch=128)).measured
-    assert dict(found.values) == {"0": 0.25, "1": 0.75}
+    assert dict(found.values) == {"200": 0.25, "201": 0.75}
 
 
 @pytest.mark.parametrize(
     ("plan", "seeds"),
     [
-        ({"scale": "cpu"}, {"addition": [0, 1, 2, 3, 4], "retrieval": [0, 1, 2]}),
-        ({"scale": "paper"}, {"addition": [0, 1, 2], "retrieval": [0, 1, 2]}),
-        ({"scale": "cpu", "seeds": 2}, {"addition": [0, 1], "retrieval": [0, 1]}),
+        ({"scale": "cpu"}, {"addition": [*range(200, 205)], "retrieval": [200, 201, 202]}),
+        ({"scale": "paper"}, {"addition": [200, 201, 202], "retrieval": [200, 201, 202]}),
+        ({"scale": "cpu", "seeds": 2}, {"addition": [200, 201], "retrieval": [200, 201]}),
         ({"scale": "cpu", "first_seed": 1000, "seeds": 1}, {"addition": [1000]}),
     ],
 )
