@@ -147,12 +147,23 @@ TABLE_4_EXHIBIT = Exhibit(
 )
 
 
+_TABLE_5_STEPS = {"Dyck-1": 1000}
+_TABLE_6_STEPS = 550
+"""At cpu scale, where the steps of the preset are enough for any number of heads, and any depth:
+what heads and depth are good for shows while a model is still learning. All models of a row have
+the same."""
+
+
 def _table_5(plan: Plan) -> Cells:
-    heads = (4, 16, 64) if plan.scale == "cpu" else (4, 16, 64, 256)
-    return {
-        name: {str(n): Cell((task_point(plan, _TASKS[name], "mixit", heads=n),)) for n in heads}
-        for name in _tasks(plan, [*TABLE_5])
-    }
+    cpu = plan.scale == "cpu"
+    table: Cells = {}
+    for name in _tasks(plan, [*TABLE_5]):
+        own = {"steps": _TABLE_5_STEPS[name]} if cpu and name in _TABLE_5_STEPS else {}
+        table[name] = {
+            str(heads): Cell((task_point(plan, _TASKS[name], "mixit", heads=heads, **own),))
+            for heads in ((4, 16, 64) if cpu else (4, 16, 64, 256))
+        }
+    return table
 
 
 TABLE_5_EXHIBIT = Exhibit(
@@ -198,8 +209,11 @@ TABLE_5_EXHIBIT = Exhibit(
 
 
 def _table_6(plan: Plan) -> Cells:
+    own = {"steps": _TABLE_6_STEPS} if plan.scale == "cpu" else {}
     return {
-        variant: {n: Cell((task_point(plan, "addition", variant, layers=int(n)),)) for n in depths}
+        variant: {
+            n: Cell((task_point(plan, "addition", variant, layers=int(n), **own),)) for n in depths
+        }
         for variant, depths in TABLE_6.items()
     }
 

@@ -47,7 +47,7 @@ _CPU = {
     "retrieval": (2, 64, 2, 2.5e-3, 64, 1600, 0, 1000),
     "hop": (3, 64, 2, 5e-3, 64, 500, 0, 500),
     "modular": (2, 64, 4, 5e-3, 128, 1500, 768, 0),
-    "dyck": (2, 64, 4, 5e-3, 64, 1000, 0, 1000),
+    "dyck": (2, 64, 4, 5e-3, 64, 2000, 0, 1000),
     "memorization": (2, 16, 4, 1e-2, 512, 2000, 0, 0),
     "yelp": (2, 64, 4, 2e-3, 64, 500, 0, 0),
     "imitation": (2, 64, 4, 1e-3, 128, 1500, 0, 500),
@@ -73,7 +73,7 @@ _CPU_MORE: dict[str, dict[str, Any]] = {
     "hop": {"hops": 2, "length": 24, "eval_every": 100, "target_accuracy": 0.99},
     # With larger weights or embeddings all pairs are memorized before a rule is found.
     "modular": {"modulus": 31, "weight_decay": 1.0, **_AUTHORS_STD, "target_accuracy": 1.0},
-    "dyck": {"length": 16, "eval_every": 100, "target_accuracy": 0.995},
+    "dyck": {"length": 20, "eval_every": 100, "target_accuracy": 0.995},
     "memorization": {
         **{"keys": 72, "values": 72, "vocab": 144, **_AUTHORS_STD},
         **{"eval_every": 500, "target_accuracy": 1.0},
