@@ -39,8 +39,6 @@ FIRST_REPORTED = 200
 """Of the seeds below, some were looked at while settings were still open."""
 _CHOOSING = {"seed": FIRST_SEED, "held_out": "validation"}
 _SLOW = ("retrieval", "hop", "memorization", "yelp", "language model")
-_DEEP = 8
-"""Layers from which on every task is slow."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ class Plan:
     failed: frozenset[Path] = frozenset()
     """Folders of jobs that have failed: a search does without them."""
 
-    def seeds_of(self, kind: str, layers: int = 0) -> range:
-        slow = self.scale == "paper" or kind in _SLOW or layers >= _DEEP
+    def seeds_of(self, kind: str) -> range:
+        slow = self.scale == "paper" or kind in _SLOW
         count = self.seeds or (SLOW_SEEDS if slow else SEEDS)
         return range(self.first_seed, self.first_seed + count)
 
@@ -92,7 +90,7 @@ def task_grid(plan: Plan, task: str, variant: str, **fixed: Any) -> tuple[tuple[
 
 def task_point(plan: Plan, task: str, variant: str, **options: Any) -> tuple[Job, ...]:
     """A run for each seed."""
-    seeds = plan.seeds_of(task, options.get("layers", 0))
+    seeds = plan.seeds_of(task)
     return tuple(_task(plan, task, variant, options | {"seed": seed}) for seed in seeds)
 
 
