@@ -19,7 +19,7 @@ from mixit_titan.jobs.job import Job, Result
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.options import read_options
+from mixit_titan.options import read_options, typed
 from mixit_titan.ranges import Range
 from mixit_titan.tasks.choice import FIRST_SEED, RULE, describe_choice, with_keys
 from mixit_titan.tasks.command import find_device
@@ -27,7 +27,7 @@ from mixit_titan.tasks.grid import fixed_words, option_words, read_grid
 from mixit_titan.tasks.job import TASK_MODULES, task_job
 from mixit_titan.tasks.loop import extra_figures
 from mixit_titan.tasks.models import model_config
-from mixit_titan.tasks.options import parse, preset_run
+from mixit_titan.tasks.options import parse, preset_run, typed_settings
 from mixit_titan.tasks.settings import Run
 from mixit_titan.tasks.sweep_report import write_report
 from mixit_titan.tasks.task import task_class
@@ -102,7 +102,8 @@ def sweep_command(arguments: list[str]) -> None:
             raise ConfigError(f"{flag} is given twice: name all of them after one {flag}")
     args = read_options(SweepArguments, arguments, prog="mixit-titan sweep")
     task_class(args.task)
-    points = grid_points(args)
+    with typed(typed_settings(read_grid(args.grid), variant="--variants")):
+        points = grid_points(args)
     find_device(args.device)  # before any point fails for the lack of it
     with locked(args.out):
         jobs = [point.job(args) for point in points]
