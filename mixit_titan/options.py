@@ -56,6 +56,13 @@ def read_known_options(
     return parsed, rest
 
 
+def check_once(words: Sequence[str], flags: Sequence[str]) -> None:
+    """Refuse a second one of options that take several values: the last would win in silence."""
+    for name in flags:
+        if words.count(name) > 1:
+            raise ConfigError(f"{name} is given twice: name all of them after one {name}")
+
+
 def flag(key: str) -> str:
     """The option that sets a field."""
     return f"--{key.replace('_', '-')}"
