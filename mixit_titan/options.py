@@ -6,7 +6,7 @@ import dataclasses
 import io
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -17,6 +17,7 @@ from mixit_titan.ranges import check_fields
 
 T = TypeVar("T")
 
+_MODEL_KEY = re.compile(r"\bmodel\.(?:mixing\.)?(\w+)")
 _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
@@ -55,9 +56,28 @@ def read_known_options(
     return parsed, rest
 
 
+def check_once(words: Sequence[str], flags: Sequence[str]) -> None:
+    """Refuse a second one of options that take several values: the last would win in silence."""
+    for name in flags:
+        if words.count(name) > 1:
+            raise ConfigError(f"{name} is given twice: name all of them after one {name}")
+
+
 def flag(key: str) -> str:
     """The option that sets a field."""
     return f"--{key.replace('_', '-')}"
+
+
+@contextlib.contextmanager
+def typed(options: Mapping[str, str]) -> Iterator[None]:
+    """A ConfigError within names what was typed: `--freeze`, and not `model.freeze`. `options`: a
+    key of [model] -> what sets it in this command."""
+    try:
+        yield
+    except ConfigError as error:
+        said = _MODEL_KEY.sub(lambda key: options.get(key[1], key[0]), str(error))
+        error.args = (said,)
+        raise
 
 
 def describe(hint: Any) -> str:

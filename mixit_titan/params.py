@@ -18,7 +18,7 @@ from mixit_titan.model.hardware import GIB, GPUS, GPUS_PER_NODE
 from mixit_titan.model.shapes import FLAVORS, find_flavor
 from mixit_titan.model.storage import Storage, choose_form
 from mixit_titan.model.variants import VARIANTS, find_stack
-from mixit_titan.options import flag, read_known_options
+from mixit_titan.options import flag, read_known_options, typed
 from mixit_titan.ranges import COUNT, Range
 from mixit_titan.tables import markdown_table
 
@@ -71,7 +71,8 @@ def params_command(arguments: list[str]) -> None:
     elif args.config is not None:
         _run(args, overrides)
     else:
-        _model(args)
+        with typed({field.name: flag(field.name) for field in dataclasses.fields(args)}):
+            _model(args)
 
 
 def _check(args: ParamsArguments, overrides: list[str]) -> None:

@@ -48,7 +48,7 @@ def test_params_prints_table_4(
     {
         "trian x.toml": "unknown command 'trian': did you mean 'train'",
         "params --variant mixti": "did you mean 'mixit'",
-        "params --flavor 9b": "unknown model.flavor '9b'",
+        "params --flavor 9b": "unknown --flavor '9b'",
         "train nope.toml": "there is no config file 'nope.toml'",
         f"train {MIXIT} --dump_folder /proc/x": "'/proc/x' is not a writable directory",
         f"train {MIXIT} --nproc 0": "--nproc is 0: it must be in 1..4096",

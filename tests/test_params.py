@@ -121,6 +121,9 @@ def test_float8_is_counted_without_torchao(
     ("arguments", "message"),
     {
         "--flavro 160m": "unknown option '--flavro'",
+        "--flavor 160n": "unknown --flavor '160n': did you mean '160m'?",
+        "--stack mixit*5": "is 5 layers, which do not fill model.layers = ",
+        "--stack mixit --variant mixit": "--stack = 'mixit' says what the layers are, and so",
         "--ranks 0": "--ranks is 0: it must be in 1..",
         f"--config {FILE_1B} --flavor 8b": "--flavor does not go with --config",
         f"--config {FILE_1B} --gpu h10": "unknown GPU 'h10': did you mean 'H100'?",

@@ -194,7 +194,7 @@ def _covariance(
         [
             row["variant"],
             row["layers"],
-            "trained" if row["trained"] else "at its start",
+            "trained" if row["trained"] else "at initialization",
             f"{row['covariance']:.5f}",
             f"{row['cosine']:.4f}",
         ]

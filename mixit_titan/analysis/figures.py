@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from mixit_titan.plotting import COLORS, OTHER, save_figure
 
 _KINDS = {"mixit": COLORS["mixit"], "softmax": COLORS["random"]}
-_LABELS = {"mixit": "MixiT at its start", "softmax": "random softmax attention"}
+_LABELS = {"mixit": "MixiT at initialization", "softmax": "random softmax attention"}
 
 
 def draw_covariance(found: dict[str, Any], *, title: str, path: Path) -> None:
@@ -36,7 +36,7 @@ def _depth_line(axes: Axes, rows: list[dict[str, Any]], variant: str, key: str) 
         for row in rows
         if row["variant"] == variant and not row["trained"]
     )
-    label = {"random": "softmax attention at its start", "mixit": _LABELS["mixit"]}[variant]
+    label = {"random": "softmax attention at initialization", "mixit": _LABELS["mixit"]}[variant]
     axes.plot(*zip(*line, strict=True), "o-", color=COLORS[variant], label=label)
 
 
@@ -49,7 +49,7 @@ def _own_points(axes: Axes, rows: list[dict[str, Any]], key: str) -> None:
     places, values = [own["layers"]] * 2, [start[key], own[key]]
     axes.plot(places, values, ":", color=color)
     name = own["variant"]
-    begun = {"mfc": "white", "mew": 2, "ms": 9, "label": f"{name} of this run at its start"}
+    begun = {"mfc": "white", "mew": 2, "ms": 9, "label": f"{name} of this run at initialization"}
     axes.plot(places[:1], values[:1], "o", color=color, **begun)
     axes.plot(places[1:], values[1:], "*", ms=15, color=color, label=f"{name}, trained")
 

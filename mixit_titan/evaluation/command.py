@@ -107,21 +107,31 @@ def _evaluate(args: EvalArguments, share: Share) -> None:
         found = measure(share)
         if not first:
             return
+        longest = trained.model.config.max_seq_len
         folder = out / f"step-{trained.step}"
-        for name, result in found.items():
-            write_json(folder / f"{name}.json", result)
+        files = {folder / _file(name, result, longest): result for name, result in found.items()}
+        for file, result in files.items():
+            write_json(file, result)
     if args.json:
         print(json_text(_printed(args, found), indent=2))
         return
     console = Console()
     console.print(_tasks_table(trained, found) if args.tasks else _text_table(trained, found))
-    for name in found:
-        console.print(f"wrote {folder / name}.json", soft_wrap=True)
+    for file in files:
+        console.print(f"wrote {file}", soft_wrap=True)
     console.print(_next(args), soft_wrap=True)
 
 
 Measure = Callable[[Share], dict[str, dict[str, Any]]]
-"""File name -> what goes into it."""
+"""Name of a task or of the text -> what was found."""
+
+
+def _file(name: str, result: dict[str, Any], longest: int) -> str:
+    """With the settings that are not the default ones: evaluations that differ are all kept."""
+    default = {"context": longest, "stride": result.get("context"), "limit": None}
+    changed = {key: result.get(key, usual) for key, usual in default.items()}
+    said = [f"-{key}-{value}" for key, value in changed.items() if value != default[key]]
+    return f"{name}{''.join(said)}.json"
 
 
 def _text(args: EvalArguments, trained: Trained) -> Measure:
@@ -136,7 +146,8 @@ def _text(args: EvalArguments, trained: Trained) -> Measure:
     if args.stride is not None and args.stride > context:
         raise ConfigError(f"--stride is {args.stride}: it must be at most {context}, the context")
     documents = read_documents(args.text, trained, split=args.split, limit=args.limit)
-    name = f"text-{args.text.resolve().name}" + (f"-{args.split}" if args.split else "")
+    words = ["text", args.text.parent.name, args.text.resolve().name, args.split]
+    name = "-".join(word for word in words if word)
 
     def measure(share: Share) -> dict[str, dict[str, Any]]:
         found = text_loss(

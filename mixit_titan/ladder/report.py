@@ -26,6 +26,8 @@ class Ladder:
     points: Sequence[Point]
     left_out: dict[str, str]
     """Name of a run -> why it has no point."""
+    baseline: str
+    """The stack that the others are compared to."""
     fits: dict[str, StackFits]
     gaps: dict[str, Gaps]
     """Of every stack but the baseline."""
@@ -33,10 +35,6 @@ class Ladder:
     forecast: Forecast | None
     changes: Sequence[str]
     """Signs that the forecast is not what was frozen."""
-
-    @property
-    def baseline(self) -> str:
-        return BASELINE if BASELINE in self.scale.stacks else self.scale.stacks[0]
 
 
 def make_ladder(
@@ -61,6 +59,7 @@ def make_ladder(
         runs=runs,
         points=points,
         left_out=left_out,
+        baseline=baseline,
         fits=fits,
         gaps={
             stack: gaps_to(

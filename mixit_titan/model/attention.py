@@ -38,17 +38,23 @@ class DocumentAttention(ScaledDotProductAttention):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
-        if attention_masks is None:
+        seen = self.seen(q_BLNH, attention_masks)
+        if seen is None:
             return super().forward(q_BLNH, k_BLNH, v_BLNH, scale=scale, enable_gqa=enable_gqa)
         out_BNLH = F.scaled_dot_product_attention(
             q_BLNH.transpose(1, 2),
             k_BLNH.transpose(1, 2),
             v_BLNH.transpose(1, 2),
-            attn_mask=attention_masks,
+            attn_mask=seen,
             scale=scale,
             enable_gqa=enable_gqa,
         )
         return out_BNLH.transpose(1, 2)
+
+    def seen(self, q_BLNH: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor | None:
+        """What each query sees, of what the mask of the documents lets it; None: all up to
+        itself."""
+        return mask
 
 
 class HalvesRoPE(CosSinRoPE):

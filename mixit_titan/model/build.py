@@ -63,39 +63,26 @@ def llama_config(
     a run. `on_gpu`: where the model will run, if not on this machine.
     """
     recipe = recipe or Recipe()
-    if shape.tied and stack.freezes("embedding") != stack.freezes("head"):
-        raise ConfigError(
-            "model.tied makes embedding and head one weight: freeze both of them or neither"
-        )
     if not stack.attends and shape.kv_heads not in (None, shape.heads):
         # Grouped keys and values save memory in attention; a mixing head has only its values.
         shape = dataclasses.replace(shape, kv_heads=None)
     on_gpu = has_gpu() if on_gpu is None else on_gpu
-    mixing = mixing_layers(shape, stack)
-    if mixing and on_gpu:
-        check_width(shape.head_dim)
-    if mixing < shape.layers and stack.mixes and not recipe.causal:
-        raise ConfigError(
-            "model.mixing.causal = false is for models of mixing layers only: no other mixer looks "
-            "ahead"
-        )
-    form = form or choose_form("auto", shape, dtype, layers=mixing)
-    inner = attention_backend(attention, on_gpu) if stack.attends else None
+    _check(shape, stack, recipe, on_gpu)
     spec = recipe.matrix_spec(mixing_seed, shape) if stack.drawn else None
+    form = form or choose_form("auto", shape, dtype, layers=mixing_layers(shape, stack))
+    matrices = {"spec": spec, "n_heads": shape.heads, "form": form, "dtype": dtype}
+    backend = attention_backend(attention, on_gpu) if stack.attends else None
     mixers = []
     for layer, pair in enumerate(stack.fill(shape.layers)):
-        place = Place(shape=shape, layer=layer, seed=mixing_seed, spec=spec)
         if pair.mixer == "mixing":
-            matrices = InnerMixing.Config(
-                spec=spec, layer=layer, n_heads=shape.heads, form=form, dtype=dtype
-            )
-            mixers.append(_mixing(shape, recipe, matrices))
+            inner = InnerMixing.Config(layer=layer, **matrices)
         elif pair.mixer == "attention":
-            mixers.append(_attention(shape, recipe, inner))
+            inner = backend
         else:
             file = importlib.import_module(f"mixit_titan.model.mixers.{pair.mixer}")
-            around = _attention if pair.attends else _mixing
-            mixers.append(around(shape, recipe, file.inner(place)))
+            inner = file.inner(Place(shape=shape, layer=layer, seed=mixing_seed, spec=spec))
+        around = _attention if pair.attends else _mixing
+        mixers.append(around(shape, recipe, inner))
     skip, branch = recipe.residual_scales(shape.layers)
     layers = [
         Block.Config(
@@ -123,6 +110,22 @@ def llama_config(
         init_seed=init_seed,
         frozen_storage=frozen_storage,
     )
+
+
+def _check(shape: Shape, stack: Stack, recipe: Recipe, on_gpu: bool) -> None:
+    """Refuse what no model can be."""
+    if shape.tied and stack.freezes("embedding") != stack.freezes("head"):
+        raise ConfigError(
+            "model.tied makes embedding and head one weight: freeze both of them or neither"
+        )
+    mixing = mixing_layers(shape, stack)
+    if mixing and on_gpu:
+        check_width(shape.head_dim)
+    if mixing < shape.layers and stack.mixes and not recipe.causal:
+        raise ConfigError(
+            "model.mixing.causal = false is for models of mixing layers only: no other mixer looks "
+            "ahead"
+        )
 
 
 def model_spec(flavor: str, config: MixitLlama.Config) -> ModelSpec:

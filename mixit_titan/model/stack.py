@@ -87,6 +87,11 @@ class Stack:
         return any(pair.attends for pair in self.pairs)
 
     @property
+    def attention_share(self) -> float:
+        """The share of the layers that have queries and keys."""
+        return sum(pair.attends for pair in self.pairs) / len(self.pairs)
+
+    @property
     def drawn(self) -> bool:
         """Whether a layer has a matrix that a recipe describes."""
         return any(MIXERS[pair.mixer].drawn for pair in self.pairs)

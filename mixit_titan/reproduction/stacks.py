@@ -37,7 +37,7 @@ _LANGUAGE = "language model (bits per byte)"
 
 
 def share_of_attention(stack: str) -> float:
-    return sum(pair.attends for pair in read_stack(stack, _LAYERS).fill(_LAYERS)) / _LAYERS
+    return read_stack(stack, _LAYERS).attention_share
 
 
 def _cells(plan: Plan) -> Cells:

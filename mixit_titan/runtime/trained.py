@@ -106,8 +106,8 @@ def _find(run_dir: Path, step: int | None) -> tuple[Path, int]:
             )
         if step is None:
             raise ConfigError(
-                f"there is no whole checkpoint in {folder}: name the folder (dump_folder) of a run "
-                "that mixit-titan train has written"
+                f"there is no complete checkpoint in {folder}: name the folder (dump_folder) of a "
+                "run that mixit-titan train has written"
             )
     elif step not in steps(folder):
         there = ", ".join(map(str, sorted(steps(folder)))) or "none"

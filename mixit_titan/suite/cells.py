@@ -13,10 +13,8 @@ from typing import Any
 
 from mixit_titan.jobs.job import Job
 from mixit_titan.tasks.choice import FIRST_SEED, describe_choice, with_keys
-from mixit_titan.tasks.job import task_job
+from mixit_titan.tasks.job import result_row, task_job
 from mixit_titan.tasks.settings import Run
-
-_FIGURES = ("accuracy", "exact", "loss", "trainable_params", "steps", "seconds")
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,9 @@ class Cell:
 
     @property
     def attention(self) -> float:
-        """The share of the layers that have queries and keys."""
-        settings = self.places[0].settings
-        stack = settings.layer_stack()
-        if stack is None:
-            return 0.0
-        return sum(pair.attends for pair in stack.fill(settings.layers)) / settings.layers
+        """The share of the layers that have queries and keys; of an LSTM none."""
+        stack = self.places[0].settings.layer_stack()
+        return 0.0 if stack is None else stack.attention_share
 
     def searched(self) -> list[Job]:
         """Of every place of the grid, on validation."""
@@ -57,7 +52,9 @@ class Cell:
         left = [folder for folder, found in results.items() if found is None]
         if not jobs or not any(results.values()) or not {*left} <= {*failed}:
             return None
-        rows = [_row(job, found) for job in jobs if (found := results[job.folder])]
+        rows = [
+            result_row(job.folder.name, found) for job in jobs if (found := results[job.folder])
+        ]
         described = {run.hash: with_keys(run, [*self.keys]) for run in self._trials()}
         (found,) = describe_choice(rows, described, [*self.keys]).values()
         return found
@@ -74,7 +71,8 @@ class Cell:
 
     def figures(self, failed: Collection[Path]) -> list[dict[str, Any]]:
         """The reported seeds that are done."""
-        return [_row(job, found) for job in self.reported(failed) if (found := job.result)]
+        jobs = self.reported(failed)
+        return [result_row(job.folder.name, found) for job in jobs if (found := job.result)]
 
     def _trials(self) -> list[Run]:
         return [_changed(run, seed=FIRST_SEED, held_out="validation") for run in self.places]
@@ -92,12 +90,3 @@ class Cell:
 
 def _changed(run: Run, **settings: Any) -> Run:
     return dataclasses.replace(run, settings=dataclasses.replace(run.settings, **settings))
-
-
-def _row(job: Job, found: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "folder": job.folder.name,
-        "variant": found["variant"],
-        "seed": found["settings"]["seed"],
-        **{key: found[key] for key in _FIGURES},
-    }

@@ -6,25 +6,25 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mixit_titan.errors import ConfigError, RunFailed
+from mixit_titan.errors import RunFailed
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
-from mixit_titan.options import read_options
+from mixit_titan.options import check_once, read_options, typed
 from mixit_titan.suite.cells import Cell
 from mixit_titan.suite.plan import SuiteArguments, suite_cells
 from mixit_titan.suite.report import write_report
 from mixit_titan.tasks.command import find_device
 from mixit_titan.tasks.job import TASK_MODULES
-from mixit_titan.tasks.options import run_words
+from mixit_titan.tasks.options import run_words, typed_settings
 
 
 def suite_command(arguments: list[str]) -> None:
-    for flag in ("--stacks", "--only", "--grid", "--set"):
-        if arguments.count(flag) > 1:  # the last would win in silence
-            raise ConfigError(f"{flag} is given twice: name all of them after one {flag}")
+    check_once(arguments, ("--stacks", "--only", "--grid", "--set"))
     args = read_options(SuiteArguments, arguments, prog="mixit-titan suite")
-    cells = suite_cells(args)
+    own = {"variant": "--stacks", "stack": "--stacks", "layers": "--layers"}
+    with typed(typed_settings(args.tried, **own)):
+        cells = suite_cells(args)
     if args.list:
         _print_commands(args, cells)
         return

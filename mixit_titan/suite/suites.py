@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from mixit_titan.errors import unknown
 from mixit_titan.tasks.grid import read_grid
 
-SCALES = ("cpu", "paper")
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -15,10 +15,11 @@ from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text
 from mixit_titan.model.stack import as_folder
+from mixit_titan.options import typed
 from mixit_titan.ranges import Range
 from mixit_titan.tasks.examples import Listed, Stream
 from mixit_titan.tasks.loop import extra_figures, train
-from mixit_titan.tasks.options import parse, preset_run, word_after
+from mixit_titan.tasks.options import parse, preset_run, typed_settings, word_after
 from mixit_titan.tasks.presets import PRESETS
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Run, T
@@ -67,11 +68,12 @@ def task_command(arguments: list[str]) -> None:
     default = TaskArguments(run=preset_run(name, preset, words), preset=preset)
     args = parse(TaskArguments[cls], default, name, words)
     args = dataclasses.replace(args, run=args.run.named())
-    args.run.check()
-    if args.show is not None:
-        _show(args)
-        return
-    result = run_task(args.run, args.out, device=args.device, wandb=args.wandb, quiet=args.json)
+    with typed(typed_settings()):
+        args.run.check()
+        if args.show is not None:
+            _show(args)
+            return
+        result = run_task(args.run, args.out, device=args.device, wandb=args.wandb, quiet=args.json)
     print(json_text(result) if args.json else _text(result))
 
 

@@ -16,6 +16,7 @@ from mixit_titan.tasks.task import task_name
 TASK_MODULES = ("mixit_titan.tasks.command", "torch._dynamo")
 """To be imported once for many runs. The last is imported by the first step of any optimizer, which
 takes a second or two."""
+_FIGURES = ("accuracy", "exact", "loss", "trainable_params", "steps", "seconds")
 
 
 def task_job(
@@ -45,6 +46,16 @@ def task_result(folder: Path) -> Result | None:
         return read_result(folder)
     except ConfigError:
         return None
+
+
+def result_row(folder: str, result: Result) -> dict[str, Any]:
+    """What a table of many runs has of each."""
+    return {
+        "folder": folder,
+        "variant": result["variant"],
+        "seed": result["settings"]["seed"],
+        **{key: result[key] for key in _FIGURES},
+    }
 
 
 def _set_broken_result_aside(folder: Path) -> None:

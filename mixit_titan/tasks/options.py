@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from mixit_titan.errors import ConfigError
@@ -68,6 +69,17 @@ def run_words(run: Run, preset: str) -> list[str]:
             else:
                 words.append(f"{flag(key)}={value}")  # a value may begin with a dash
     return [name, *words]
+
+
+def typed_settings(grid: Iterable[str] | None = None, **others: str) -> dict[str, str]:
+    """Setting -> what the user types for it, as `mixit_titan.options.typed` takes it: `--width`; or
+    in a command with a grid of these keys, `--grid width` or `--set width`. `others` are options
+    of the command."""
+    names = field_names(Settings)
+    if grid is None:
+        return {name: flag(name) for name in names}
+    keys = {*grid}
+    return {name: f"--{'grid' if name in keys else 'set'} {name}" for name in names} | others
 
 
 def field_names(cls: type) -> list[str]:

@@ -19,15 +19,15 @@ from mixit_titan.jobs.job import Job, Result
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.options import read_options
+from mixit_titan.options import check_once, read_options, typed
 from mixit_titan.ranges import Range
 from mixit_titan.tasks.choice import FIRST_SEED, RULE, describe_choice, with_keys
 from mixit_titan.tasks.command import find_device
 from mixit_titan.tasks.grid import fixed_words, option_words, read_grid
-from mixit_titan.tasks.job import TASK_MODULES, task_job
+from mixit_titan.tasks.job import TASK_MODULES, result_row, task_job
 from mixit_titan.tasks.loop import extra_figures
 from mixit_titan.tasks.models import model_config
-from mixit_titan.tasks.options import parse, preset_run
+from mixit_titan.tasks.options import parse, preset_run, typed_settings
 from mixit_titan.tasks.settings import Run
 from mixit_titan.tasks.sweep_report import write_report
 from mixit_titan.tasks.task import task_class
@@ -85,24 +85,16 @@ class Point:
 
     def row(self, result: Result) -> dict[str, Any]:
         """For the report."""
-        keys = ("accuracy", "exact", "loss", "trainable_params", "steps", "seconds")
-        return {
-            "folder": self.run.hash,
-            "variant": result["variant"],
-            "seed": result["settings"]["seed"],
-            "axes": self.axes,
-            **{key: result[key] for key in keys},
-            **extra_figures(result),
-        }
+        row = result_row(self.run.hash, result)
+        return {**row, "axes": self.axes, **extra_figures(result)}
 
 
 def sweep_command(arguments: list[str]) -> None:
-    for flag in ("--variants", "--grid", "--set"):
-        if arguments.count(flag) > 1:  # the last would win in silence
-            raise ConfigError(f"{flag} is given twice: name all of them after one {flag}")
+    check_once(arguments, ("--variants", "--grid", "--set"))
     args = read_options(SweepArguments, arguments, prog="mixit-titan sweep")
     task_class(args.task)
-    points = grid_points(args)
+    with typed(typed_settings(read_grid(args.grid), variant="--variants")):
+        points = grid_points(args)
     find_device(args.device)  # before any point fails for the lack of it
     with locked(args.out):
         jobs = [point.job(args) for point in points]

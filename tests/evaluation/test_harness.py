@@ -30,6 +30,7 @@ EXPORTED = {
     "standard": "standard",
     "frozen_qk": "frozen_qk",
     "mixit": "mixit",
+    "exported_hybrid": "mixit standard",
 }
 """Run -> its stack. Those that the session has not trained are trained here."""
 

@@ -1,5 +1,6 @@
 """`mixit-titan eval --tasks`: what it writes and shows, and what it refuses."""
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -50,15 +51,29 @@ def test_a_file_for_each_task_and_a_table(
     words = [runs.folder("mixit"), "--tasks", tasks, "--limit", 3, "--out", tmp_path / "out"]
     call(monkeypatch, *words)
     said = capsys.readouterr().out
-    written = sorted(file.stem for file in (tmp_path / "out" / "step-20").glob("*.json"))
-    assert written == ["local_choice", "local_cloze", "local_rolling", "local_written"]
-    choice = json.loads((tmp_path / "out" / "step-20" / "local_choice.json").read_text())
+    written = sorted(file.name for file in (tmp_path / "out" / "step-20").glob("*.json"))
+    names = ("choice", "cloze", "rolling", "written")
+    assert written == [f"local_{name}-limit-3.json" for name in names]
+    choice = json.loads((tmp_path / "out" / "step-20" / written[0]).read_text())
     assert choice["step"] == 20 and choice["limit"] == choice["examples"] == 3
     assert choice["of"] == 5 and choice["variant"] == "mixit"
     assert choice["metrics"]["acc"] * 3 == pytest.approx(round(choice["metrics"]["acc"] * 3))
     assert "local_choice" in said and f"{choice['metrics']['acc']:.4f}" in said
     call(monkeypatch, *words, "--json")
     assert json.loads(capsys.readouterr().out)["local_choice"] == choice
+
+
+def test_another_limit_is_another_file(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lm_eval", reason="lm-eval (the extra `eval`) is not installed")
+    tasks = write_tasks(tmp_path / "tasks", "choice")
+    for options in ([], ["--limit", 2]):
+        out = ["--out", tmp_path / "out", *options]
+        call(monkeypatch, runs.folder("mixit"), "--tasks", tasks, *out)
+    files = (tmp_path / "out" / "step-20").glob("*.json")
+    examples = {file.name: json.loads(file.read_text())["examples"] for file in files}
+    assert examples == {"local_choice.json": 5, "local_choice-limit-2.json": 2}
 
 
 def test_two_ranks_write_the_same(
@@ -92,8 +107,28 @@ def test_a_hub_that_cannot_be_reached(
     assert not out.exists()
 
 
-@pytest.mark.slow
 def test_an_unknown_task_has_near_names(
+    runs: Runs,
+    tasks: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    """Among those of the folder: the harness takes its time to read all of its own."""
+    import lm_eval.tasks
+
+    own = functools.partial(lm_eval.tasks.TaskManager, include_defaults=False)
+    monkeypatch.setattr(
+        lm_eval.tasks, "TaskManager", lambda include_path, **_: own(include_path=include_path)
+    )
+    folder, out = runs.folder("mixit"), tmp_path / "out"
+    said = refused(monkeypatch, capsys, folder, "--tasks", f"{tasks},local_choise", "--out", out)
+    assert "unknown task 'local_choise': did you mean 'local_choice'" in said
+    assert len(said.splitlines()) == 1 and not out.exists()
+
+
+@pytest.mark.slow
+def test_an_unknown_task_has_near_names_of_the_harness(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """Slow: the harness reads all of its tasks."""

@@ -125,7 +125,7 @@ def test_ranks_do_not_change_a_digit(runs: Runs, tmp_path: Path, forkserver: For
         ]
         forkserver.run_ranks(ranks, 1, evaluate, words)
     one, two = (
-        (tmp_path / str(ranks) / "step-20" / "text-data.json").read_text() for ranks in (1, 2)
+        (tmp_path / str(ranks) / "step-20" / "text-runs-data.json").read_text() for ranks in (1, 2)
     )
     assert one == two
     assert json.loads(one)["tokens"] > 1000
@@ -195,6 +195,36 @@ def test_the_table_ends_with_what_to_type_next(
     call(monkeypatch, runs.folder("mixit"), "--text", text, "--out", text.parent, "--limit", 2)
     said = capsys.readouterr().out
     assert "bits per byte" in said and "mixit-titan analyze timeline" in said
-    file = text.parent / "step-20" / "text-text.jsonl.json"
+    file = text.parent / "step-20" / f"text-{text.parent.name}-text.jsonl-limit-2.json"
     assert f"wrote {file}" in said
     assert json.loads(file.read_text())["documents"] == 2
+
+
+def test_evaluations_that_differ_are_all_kept(
+    runs: Runs, text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(text.parent)
+    (text.parent / "other").mkdir()
+    (text.parent / "other" / text.name).write_text(text.read_text())
+    plain = "text-text.jsonl"
+    asked = {
+        plain: [],
+        f"{plain}-context-7": ["--context", 7],
+        f"{plain}-context-7-stride-3": ["--context", 7, "--stride", 3],
+        f"{plain}-stride-5": ["--stride", 5],
+        f"{plain}-limit-2": ["--limit", 2],
+    }
+    folder, expected = runs.folder("mixit"), {}
+    for name, options in asked.items():
+        words = ["--text", text.name, "--out", "out", *options]
+        expected[name] = found(monkeypatch, capsys, folder, *words)
+    # What the defaults are, said or not, is the same evaluation.
+    words = ["--context", CONTEXT, "--stride", CONTEXT]
+    again = found(monkeypatch, capsys, folder, "--text", text.name, "--out", "out", *words)
+    assert again == expected[plain]
+    other = f"other/{text.name}"
+    expected["text-other-text.jsonl"] = found(
+        monkeypatch, capsys, folder, "--text", other, "--out", "out"
+    )
+    written = (text.parent / "out" / "step-20").glob("*.json")
+    assert {file.stem: json.loads(file.read_text()) for file in written} == expected

@@ -106,6 +106,21 @@ def test_transformers_generates_the_same_tokens_with_and_without_a_cache(
         assert len({token for row in ours for token in row}) > 4, name
 
 
+@pytest.mark.parametrize("name", ["hybrid", "official", "windows"])
+def test_logits_with_a_cache_are_those_of_the_complete_forward(
+    models: dict[str, MixitLlama], folders: dict[str, Path], name: str
+) -> None:
+    """In pieces of several lengths: what a cache gets wrong may leave the likeliest token alone."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model, past = Mixit.load(folders[name]), transformers.DynamicCache()
+    with torch.no_grad():
+        pieces = [model(tokens, None, past) for tokens in TOKENS.split((9, 1, 1, 6, 1, 14), dim=1)]
+        torch.testing.assert_close(
+            torch.cat(pieces, dim=1), models[name](TOKENS), atol=1e-5, rtol=1e-5
+        )
+    assert past.get_seq_length() == TOKENS.shape[1]
+
+
 @pytest.mark.parametrize("name", [name for name in STACKS if name != "attention"])
 def test_torch_and_safetensors_are_enough_for_logits(
     models: dict[str, MixitLlama], folders: dict[str, Path], name: str

@@ -81,8 +81,8 @@ def test_a_checkpoint_can_be_chosen(runs: Runs, tmp_path: Path) -> None:
         ({"frozen": 3}, "frozen is 3, and not a list"),
         ({"mixer": []}, "mixer is a list, and not text"),
         ({"debug.seed": {}}, "debug.seed is an object, and not"),
-        ("[" * 10**5, "there is no whole checkpoint"),
-        ([1], "there is no whole checkpoint"),
+        ("[" * 10**5, "there is no complete checkpoint"),
+        ([1], "there is no complete checkpoint"),
     ],
 )
 def test_what_a_checkpoint_says_of_its_model_is_checked(
@@ -110,7 +110,7 @@ def _resize(metadata: Metadata, length: int) -> None:
 
 
 def test_a_folder_without_checkpoints_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no whole checkpoint in"):
+    with pytest.raises(ConfigError, match="there is no complete checkpoint in"):
         load_trained(tmp_path)
     with pytest.raises(ConfigError, match=r"there is no folder .*absent"):
         load_trained(tmp_path / "absent")

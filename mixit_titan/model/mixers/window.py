@@ -28,20 +28,9 @@ class WindowAttention(DocumentAttention):
         super().__init__(config)
         self.window = config.window
 
-    def forward(
-        self,
-        q_BLNH: torch.Tensor,
-        k_BLNH: torch.Tensor,
-        v_BLNH: torch.Tensor,
-        *,
-        attention_masks: torch.Tensor | None = None,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
+    def seen(self, q_BLNH: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         near_LL = in_window(q_BLNH.shape[1], self.window, q_BLNH.device)
-        seen = near_LL if attention_masks is None else attention_masks & near_LL
-        settings = {"scale": scale, "enable_gqa": enable_gqa}
-        return super().forward(q_BLNH, k_BLNH, v_BLNH, attention_masks=seen, **settings)
+        return near_LL if mask is None else mask & near_LL
 
 
 def in_window(length: int, window: int, device: torch.device) -> torch.Tensor:
