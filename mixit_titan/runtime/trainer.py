@@ -16,7 +16,8 @@ from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
-from mixit_titan.data.loader import Batch, RowLoader
+from mixit_titan.data.batches import Batch
+from mixit_titan.data.loader import RowLoader
 from mixit_titan.data.tokenizers import keep_tokenizer
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, RunFailed, disk_is_full

@@ -16,7 +16,7 @@ from torchtitan.components.validate import Validator
 from torchtitan.distributed import utils as dist_utils
 from torchtitan.tools.logging import logger
 
-from mixit_titan.data.loader import Batch
+from mixit_titan.data.batches import Batch
 from mixit_titan.data.token_bytes import token_bytes
 from mixit_titan.device import device_type
 from mixit_titan.runtime.divergence import Diverged
