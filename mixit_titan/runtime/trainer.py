@@ -64,6 +64,8 @@ class MixitTrainer(Trainer):
         if isinstance(self.dataloader, RowLoader):
             tokens, vocab = self.dataloader.vocab, config.model_spec.model.vocab_size
             logger.info(f"model.vocab = {vocab}, for data of {tokens:,} different tokens")
+            if config.dataloader.sources:
+                self.metrics_processor.sources = self.dataloader.given
         self.agreement = Agreement()
         self.bad_steps = BadSteps(
             config.training, self.agreement, self.device, self._counting_ranks
