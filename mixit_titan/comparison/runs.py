@@ -211,7 +211,9 @@ def _bytes_per_token(loader: dict[str, Any]) -> float | None:
     """Of a mixture, by its first weights."""
     splits = list(_splits(loader, "train").values())
     weights = [each["of_sources"] for each in loader.get("weights", [])][:1] or [[1]]
-    if len(weights[0]) != len(splits) or not all(split and split["tokens"] for split in splits):
+    if len(weights[0]) != len(splits) or sum(weights[0]) <= 0:
+        return None
+    if not all(split and split["tokens"] for split in splits):
         return None
     sizes = [split["bytes"] / split["tokens"] for split in splits]
     return sum(w * size for w, size in zip(weights[0], sizes, strict=True)) / sum(weights[0])

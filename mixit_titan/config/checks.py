@@ -32,6 +32,7 @@ from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer, latest_step
 from mixit_titan.runtime.checkpoint_files import newest_to_resume, steps
 from mixit_titan.runtime.checkpoint_identity import check_identity
 from mixit_titan.runtime.optimizer import kind
+from mixit_titan.runtime.tensor_reader import load_state
 
 _ROPE = ({"factor?": NUMBER}, None)
 _LLAMA = {"model_type": str, "rope_parameters?": _ROPE, "rope_scaling?": _ROPE}
@@ -284,6 +285,17 @@ def check_folder(run: Trainer.Config) -> None:
             rows=DATALOADER not in run.checkpoint.exclude_from_loading,
             optimizer=OPTIMIZER not in run.checkpoint.exclude_from_loading,
         )
+        if run.dataloader.sources and DATALOADER not in run.checkpoint.exclude_from_loading:
+            _check_given(run, f"{folder}/step-{full}")
+
+
+def _check_given(run: Trainer.Config, checkpoint: str) -> None:
+    """The weights give the rows of each source that the checkpoint has had."""
+    rank = {"dp_world_size": 1, "dp_rank": 0, "local_batch_size": 1}
+    loader = run.dataloader.build(**rank, seq_len=run.training.seq_len)
+    state = {DATALOADER: loader.state_dict()}
+    load_state(checkpoint, state, no_dist=True)
+    loader.load_state_dict(state[DATALOADER])
 
 
 def _check_load_step(step: int, folder: Path) -> None:

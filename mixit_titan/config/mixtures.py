@@ -57,7 +57,7 @@ def _check_steps(data: DataSection, batch: int, last: int) -> None:
 def _named(by_path: dict[str, dict[int, SourceSection]]) -> list[Source]:
     """By the names that they are given, else by those of their folders."""
     names = {
-        path: next((t.name for t in steps.values() if t.name), None) or Path(path).stem
+        path: next((t.name for t in steps.values() if t.name), None) or Path(path).absolute().name
         for path, steps in by_path.items()
     }
     for name, count in Counter(names.values()).items():
