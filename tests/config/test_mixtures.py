@@ -33,6 +33,7 @@ def test_sources_become_a_mixture(data: Path, tmp_path: Path) -> None:
     file.write_text(
         f"""
         [model]
+        variant = "standard"
         seq_len = 32
         [training]
         global_batch_size = 8
@@ -80,7 +81,7 @@ WRONG = {
     'path = "web", weight = "much"': "data.sources.weight in .* is 'much': expected a number",
     'path = "web"': "path = 'web' has no weight: give it one",
     "weight = 1": "data.sources.path is missing: name the data of each source",
-    'path = "web", wait = 1': "unknown key 'data.sources.wait' .* 'data.sources.weight'",
+    'path = "web", wieght = 1': "unknown key .* did you mean 'data.sources.weight'",
     f"{WEB}}}, {{{WEB}": "path = 'web' has two weights after step 0: leave one out",
     f'{WEB}}}, {{path = "more/web", weight = 1': "2 paths are called 'web' in the metrics",
     f'{WEB}, name = "a/b"': "data.sources.name is 'a/b': it must be letters",

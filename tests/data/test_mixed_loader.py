@@ -187,7 +187,15 @@ def test_other_data_are_no_longer_source(folders: list[str], tmp_path: Path) -> 
         assert config(*folders).as_of(saved | {"data.sources": broken}, seq_len=L) == saved
 
 
-@pytest.mark.parametrize("broken", ["", "{}", "[1]", '[{"given": 24, "lengths": [[0]]}]'])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "",
+        "{}",
+        "[1]",
+        *(f'[{{"given": 24, "lengths": {x}}}]' for x in ("[]", "[[0]]", "[[0, 5], [0, 5]]")),
+    ],
+)
 def test_a_state_that_cannot_be_read_is_one_sentence(folders: list[str], broken: str) -> None:
     one = loader(**mixed(folders))
     with pytest.raises(ConfigError, match="what the checkpoint says of its sources cannot be read"):
