@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch.distributed.checkpoint as dcp
 
 from mixit_titan.config.checks import check_folder
 from mixit_titan.config.run import load_run
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.metrics import read_metrics
+from mixit_titan.runtime.tensor_reader import load_state
 from tests.forkserver import Forkserver
 from tests.shards import random_documents, write_shards
 
@@ -103,3 +105,11 @@ def test_a_mixture_does_not_become_a_folder_alone(mixed: Path) -> None:
     alone = [*own[:at], "--data.path", str(mixed / "a"), *own[at + 2 :]]
     with pytest.raises(ConfigError, match=r"data\.sources is .* there and None here"):
         check_folder(load_run(CONFIG, alone, world_size=1))
+
+
+def test_a_checkpoint_of_a_folder_alone_says_nothing_of_sources(tmp_path: Path) -> None:
+    """A run that becomes a mixture loads it, and its loader finds what it has said itself."""
+    dcp.save({"dataloader": {"consumed": 24}}, checkpoint_id=tmp_path, no_dist=True)
+    state = {"dataloader": {"consumed": 0, "sources": "[]"}}
+    load_state(tmp_path, state, no_dist=True)
+    assert state == {"dataloader": {"consumed": 24, "sources": "[]"}}
