@@ -87,8 +87,9 @@ def run_table(args: BenchArguments) -> Table:
     if args.device is not None:
         table["device"] = args.device
     data = _section(table, "data")
-    if not any(word.startswith("--data.path") for word in args.overrides):
-        table["data"] = {k: v for k, v in data.items() if k != "tokenizer"} | {"path": SYNTHETIC}
+    if not any(word.startswith(("--data.path", "--data.sources")) for word in args.overrides):
+        kept = {k: v for k, v in data.items() if k not in ("tokenizer", "sources")}
+        table["data"] = kept | {"path": SYNTHETIC}
     # Off: what is not training.
     table |= {"checkpoint": {"enable": False}, "validator": {"enable": False}}
     table |= {"metrics": {"log_freq": _NEVER}, "profiler": {}}

@@ -22,7 +22,11 @@ from mixit_titan.runtime.run_state import read_state
 
 _PAIR = {"mixer": str, "frozen": [str]}
 _STACK = {"pairs": [_PAIR], "outer": [str]}
-_LOADER = {"dataset_path": str, "packing": str, "seed": COUNT}
+_LOADER = {
+    **{"dataset_path": str, "packing": str, "seed": COUNT},
+    "sources?": [{"path": str, "name": str}],
+    "weights?": [{"first": COUNT, "of_sources": [float]}],
+}
 _CONFIG = {
     "model_spec": {
         "flavor": str,
@@ -115,7 +119,6 @@ def read_run(folder: Path) -> TrainingRun:
         raise CannotCompare(f"cannot be read: {error}") from None
     _check_lines(lines)
     train, validation = config["dataloader"], config["validator"]
-    manifest = json_if_good(Path(train["dataset_path"]) / "manifest.json", _MANIFEST)
     state = read_state(folder)
     return TrainingRun(
         folder=folder,
@@ -124,7 +127,7 @@ def read_run(folder: Path) -> TrainingRun:
         seeds=(model["init_seed"], model["mixing_seed"], train["seed"]),
         text=_text(validation, seq_len),
         tokenizer=config["hf_assets_path"],
-        bytes_per_token=_bytes_per_token(manifest),
+        bytes_per_token=_bytes_per_token(train),
         lines=lines,
         flops_per_token=counts.flops_per_token,
         phases=phases,
@@ -170,6 +173,7 @@ def _settings(config: dict[str, Any], shape: Shape, stack: Stack) -> dict[str, A
     found["optimizer.groups"] = "; ".join(optimizer.get("groups", []))
     found |= {f"lr_scheduler.{key}": value for key, value in config["lr_scheduler"].items()}
     found |= {f"data.{key}": config["dataloader"][key] for key in ("dataset_path", "packing")}
+    found["data.sources"] = _sources(config["dataloader"])
     start = config.get("checkpoint", {}).get("initial_load_path")
     found |= {"checkpoint.initial_load_path": start, "model.float8": model.get("float8")}
     return found | {"model.variant": stack.name}
@@ -177,13 +181,39 @@ def _settings(config: dict[str, Any], shape: Shape, stack: Stack) -> dict[str, A
 
 def _text(validator: dict[str, Any], seq_len: int) -> tuple[Any, ...]:
     """The same for two tokenizations of one validation set: bytes and documents say which."""
-    path = validator["dataloader"]["dataset_path"]
-    manifest = json_if_good(Path(path) / "manifest.json", _MANIFEST)
-    split = manifest and manifest["splits"].get("validation")
-    which = (split["bytes"], split["documents"]) if split else path
+    found = [
+        (split["bytes"], split["documents"]) if split else path
+        for path, split in _splits(validator["dataloader"], "validation").items()
+    ]
+    which = found[0] if len(found) == 1 else tuple(found)
     return which, validator["rows"], seq_len, validator["dataloader"]["packing"]
 
 
-def _bytes_per_token(manifest: dict[str, Any] | None) -> float | None:
-    split = manifest and manifest["splits"]["train"]
-    return split["bytes"] / split["tokens"] if split and split["tokens"] else None
+def _splits(loader: dict[str, Any], name: str) -> dict[str, dict[str, int] | None]:
+    """What the manifest of each source says of a split; None where its shards are gone."""
+    paths = [source["path"] for source in loader.get("sources", [])] or [loader["dataset_path"]]
+    manifests = {path: json_if_good(Path(path) / "manifest.json", _MANIFEST) for path in paths}
+    return {path: found and found["splits"].get(name) for path, found in manifests.items()}
+
+
+def _sources(loader: dict[str, Any]) -> str:
+    """`web 0.7, code 0.3; from row 64,000: web 0.5, code 0.5` of a mixture."""
+    names = [source["name"] for source in loader.get("sources", [])]
+    spells = []
+    for weights in loader.get("weights", []):
+        pairs = zip(names, weights["of_sources"], strict=False)
+        said = ", ".join(f"{name} {weight:g}" for name, weight in pairs)
+        spells.append(f"from row {weights['first']:,}: {said}" if weights["first"] else said)
+    return "; ".join(spells)
+
+
+def _bytes_per_token(loader: dict[str, Any]) -> float | None:
+    """Of a mixture, by its first weights."""
+    splits = list(_splits(loader, "train").values())
+    weights = [each["of_sources"] for each in loader.get("weights", [])][:1] or [[1]]
+    if len(weights[0]) != len(splits) or sum(weights[0]) <= 0:
+        return None
+    if not all(split and split["tokens"] for split in splits):
+        return None
+    sizes = [split["bytes"] / split["tokens"] for split in splits]
+    return sum(w * size for w, size in zip(weights[0], sizes, strict=True)) / sum(weights[0])

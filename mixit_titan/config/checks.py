@@ -5,6 +5,7 @@ import math
 import operator
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from torchtitan.trainer import Trainer
 
 from mixit_titan.config.ranks import degrees_product
 from mixit_titan.config.sections import Sections
-from mixit_titan.data.shards import read_manifest
+from mixit_titan.data.loader import RowLoader
+from mixit_titan.data.shards import TokenizerRecord, read_manifest
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.host_memory import check_host_memory
@@ -30,6 +32,7 @@ from mixit_titan.runtime.checkpoint import IdentifiedCheckpointer, latest_step
 from mixit_titan.runtime.checkpoint_files import newest_to_resume, steps
 from mixit_titan.runtime.checkpoint_identity import check_identity
 from mixit_titan.runtime.optimizer import kind
+from mixit_titan.runtime.tensor_reader import load_state
 
 _ROPE = ({"factor?": NUMBER}, None)
 _LLAMA = {"model_type": str, "rope_parameters?": _ROPE, "rope_scaling?": _ROPE}
@@ -151,7 +154,7 @@ def check_loss(sections: Sections, model: MixitLlama.Config, phases: Sequence[St
 
 
 def check_data(run: Trainer.Config) -> None:
-    tokenizer = read_manifest(run.dataloader.dataset_path).tokenizer
+    tokenizer = _tokenizer(run.dataloader)
     vocab = run.model_spec.model.vocab_size
     if tokenizer.vocab_size > vocab:
         raise ConfigError(
@@ -161,6 +164,19 @@ def check_data(run: Trainer.Config) -> None:
     splits = [run.dataloader, *([run.validator.dataloader] if run.validator.enable else [])]
     for split in splits:
         split.packed(run.training.seq_len)  # raises where there is not a row
+
+
+def _tokenizer(loader: RowLoader.Config) -> TokenizerRecord:
+    """The one of all sources."""
+    ours = {name: read_manifest(s.dataset_path).tokenizer for name, s in loader.by_source().items()}
+    first, *others = ours
+    for other in others:
+        if ours[other].fingerprint != ours[first].fingerprint:
+            raise ConfigError(
+                f"data.sources: {first!r} has the tokenizer {ours[first].name!r} and {other!r} has "
+                f"{ours[other].name!r}, which is another one: prepare them with one tokenizer"
+            )
+    return ours[first]
 
 
 def check_memory(run: Trainer.Config, ranks: int) -> None:
@@ -265,9 +281,21 @@ def check_folder(run: Trainer.Config) -> None:
             identity(run.model_spec.model)
             | run.dataloader.identity(run.training.seq_len)
             | kind(group.optimizer_name for group in run.optimizer.param_groups),
+            as_of=partial(run.dataloader.as_of, seq_len=run.training.seq_len),
             rows=DATALOADER not in run.checkpoint.exclude_from_loading,
             optimizer=OPTIMIZER not in run.checkpoint.exclude_from_loading,
         )
+        if run.dataloader.sources and DATALOADER not in run.checkpoint.exclude_from_loading:
+            _check_given(run, f"{folder}/step-{full}")
+
+
+def _check_given(run: Trainer.Config, checkpoint: str) -> None:
+    """The weights give the rows of each source that the checkpoint has had."""
+    rank = {"dp_world_size": 1, "dp_rank": 0, "local_batch_size": 1}
+    loader = run.dataloader.build(**rank, seq_len=run.training.seq_len)
+    state = {DATALOADER: loader.state_dict()}
+    load_state(checkpoint, state, no_dist=True)
+    loader.load_state_dict(state[DATALOADER])
 
 
 def _check_load_step(step: int, folder: Path) -> None:

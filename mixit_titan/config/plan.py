@@ -2,7 +2,8 @@
 the config of its model. Nothing is built, and no data are looked at."""
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -11,9 +12,11 @@ import torch
 from mixit_titan.config.checks import check_sections, set_batch
 from mixit_titan.config.estimate import memory_left
 from mixit_titan.config.groups import read_groups
+from mixit_titan.config.mixtures import read_mixture
 from mixit_titan.config.sections import HIDDEN, MixingSection, Sections, TopLevel, defaults
 from mixit_titan.config.small import small_model
 from mixit_titan.config.toml import fill, read_run
+from mixit_titan.data.mixture import Source, Weights
 from mixit_titan.data.shards import is_prepared, read_manifest
 from mixit_titan.device import check_device, has_gpu, local_device
 from mixit_titan.errors import ConfigError, Problems, unknown
@@ -45,6 +48,9 @@ class Plan:
     groups: list[Group]
     phases: list[Phase]
     """Of [[optimizer.groups]]."""
+    sources: list[Source] = field(default_factory=list)
+    weights: list[Weights] = field(default_factory=list)
+    """Of [[data.sources]], if there are any."""
     dump_folder: str
     on_gpus: bool
     where: str
@@ -97,7 +103,7 @@ def plan_table(
         set_batch(sections, world_size, given=table.get("training", {}))
     shape = _shape(find_flavor(sections.model.flavor), table.get("model", {}), where)
     if "vocab" not in table.get("model", {}):
-        shape = dataclasses.replace(shape, vocab=vocabulary(sections.data.path, shape.vocab))
+        shape = dataclasses.replace(shape, vocab=vocabulary(sections.data.paths, shape.vocab))
     if "seq_len" not in table.get("training", {}):
         sections.training.seq_len = shape.seq_len
     named = sections.model
@@ -116,23 +122,30 @@ def plan_table(
     steps: list[Phase] = []
     with problems.noted():
         groups, steps = read_groups(sections, shape, stack)
+    sources: list[Source] = []
+    weights: list[Weights] = []
+    with problems.noted():
+        sources, weights = read_mixture(sections)
     return Plan(
         sections=sections,
         model=model,
         groups=groups,
         phases=steps,
+        sources=sources,
+        weights=weights,
         dump_folder=top.dump_folder or _dump_folder(name, model),
         on_gpus=on_gpus,
         where=where,
     )
 
 
-def vocabulary(path: str, default: int) -> int:
-    """The size that a model needs: that of a prepared folder, rounded up; `default` for other
-    data."""
-    if not is_prepared(path):
+def vocabulary(paths: Sequence[str], default: int) -> int:
+    """The size that a model needs: that of the first prepared folder, rounded up; `default` for
+    other data."""
+    prepared = next((path for path in paths if is_prepared(path)), None)
+    if prepared is None:
         return default
-    tokens = read_manifest(path).tokenizer.vocab_size
+    tokens = read_manifest(prepared).tokenizer.vocab_size
     return tokens + -tokens % _VOCAB_MULTIPLE
 
 

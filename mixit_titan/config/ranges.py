@@ -20,6 +20,8 @@ RANGES: dict[str, Range] = {
     "model.mixing.seed": SEED,
     "data.seed": SEED,
     "data.workers": Range(least=0, most=256),
+    "data.sources.weight": Range(least=0, most=10**12),
+    "data.sources.after": Range(least=0, most=2**40),
     "training.local_batch_size": Range(least=1, most=2**20),
     "training.global_batch_size": _ROWS,
     "training.seq_len": Range(least=1, most=2**24),

@@ -83,8 +83,18 @@ def find_data(path: str, overrides: list[str]) -> None:
     """Refuse data that are not there or not complete: for a run of which no plan can be made."""
     table = read_run(path, overrides).get("data", {})
     data = fill(DataSection, table, section="data", where=path)
-    if data.path != SYNTHETIC:
-        prepared_data(data.path, data.tokenizer, vocab=0)
+    for source in data.paths:
+        if source != SYNTHETIC:
+            _prepared(source, data, vocab=0)
+
+
+def _prepared(path: str, data: DataSection, *, vocab: int) -> tuple[str, str]:
+    try:
+        return prepared_data(path, data.tokenizer, vocab=vocab)
+    except ConfigError as error:
+        if not data.sources:
+            raise
+        raise ConfigError(f"[[data.sources]]: {error}") from error
 
 
 def _in_float8(plan: Plan) -> MixitLlama.Config:
@@ -163,9 +173,15 @@ def _same_ranks(world_size: int) -> list[str]:
 def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:
     sections = plan.sections
     data, validator, metrics = sections.data, sections.validator, sections.metrics
-    folder, tokenizer = prepared_data(data.path, data.tokenizer, vocab=model.shape.vocab)
+    found = [_prepared(path, data, vocab=model.shape.vocab) for path in data.paths]
+    folder, tokenizer = found[0]
     loader = RowLoader.Config(
         dataset_path=folder,
+        sources=[
+            dataclasses.replace(source, path=path)
+            for source, (path, _) in zip(plan.sources, found, strict=False)
+        ],
+        weights=plan.weights,
         packing=data.packing,
         seed=data.seed,
         workers=data.workers,

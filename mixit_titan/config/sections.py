@@ -5,6 +5,7 @@
 have torchtitan's own names and keys.
 """
 
+import re
 import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -71,11 +72,44 @@ class MixingSection:
 
 
 @dataclass(kw_only=True)
+class SourceSection:
+    """[[data.sources]]: a part of a mixture. A second table of the same path, with `after`, changes
+    its weight."""
+
+    path: str = ""
+    """As data.path."""
+    weight: float | None = None
+    """Its share of the tokens is this, divided by the sum over all sources."""
+    after: int = 0
+    """The step after which the path has the weight."""
+    name: str | None = None
+    """In the log and the metrics. Default: that of the file or folder."""
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise ConfigError("data.sources.path is missing: name the data of each source")
+        if self.weight is None:
+            raise ConfigError(f"data.sources: path = {shown(self.path)} has no weight: give it one")
+        if self.weight == 0 and self.after == 0:
+            raise ConfigError(
+                f"data.sources: path = {shown(self.path)} has weight = 0, so that nothing of it "
+                "would be read: leave it out"
+            )
+        if self.name is not None and not re.fullmatch(r"[\w.-]+", self.name):
+            raise ConfigError(
+                f"data.sources.name is {shown(self.name)}: it must be letters, digits, '.', '_' "
+                "and '-'"
+            )
+
+
+@dataclass(kw_only=True)
 class DataSection:
-    path: str = STDLIB
+    path: str | None = None
     """A folder that `mixit-titan prepare` wrote; or a text file, a folder of them or `stdlib`,
     which are tokenized once and kept; or `synthetic`, random tokens of the model's vocabulary in
-    documents as long as those of the web, to measure and to rehearse with."""
+    documents as long as those of the web, to measure and to rehearse with. Default: `stdlib`."""
+    sources: list[SourceSection] = field(default_factory=list)
+    """Several such, by weights, in place of `path`."""
     tokenizer: str | None = None
     """Default: the one that a prepared folder was made with; `bytes` for a text."""
     packing: Packing = "stream"
@@ -83,6 +117,19 @@ class DataSection:
     """Of the order of the rows."""
     workers: int = 0
     """Processes of each rank that read ahead."""
+
+    def __post_init__(self) -> None:
+        if self.sources and self.path is not None:
+            raise ConfigError(
+                f"data.path = {shown(self.path)} and data.sources are both given: leave one out"
+            )
+
+    @property
+    def paths(self) -> list[str]:
+        """Of all sources, each once, in the order of the file."""
+        if not self.sources:
+            return [STDLIB if self.path is None else self.path]
+        return list(dict.fromkeys(source.path for source in self.sources))
 
 
 @dataclass(kw_only=True)

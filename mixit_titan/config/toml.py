@@ -24,6 +24,8 @@ _INSTEAD = {
     "model.stack": ("variant", "mixer"),
     "model.variant": ("stack",),
     "model.mixer": ("stack",),
+    "data.path": ("sources",),
+    "data.sources": ("path",),
 }
 """Keys of a file that a key of the command line takes the place of, beside its own."""
 
@@ -80,7 +82,7 @@ def apply_overrides(table: dict[str, Any], overrides: list[str]) -> None:
             target = target.setdefault(section, {})
             if not isinstance(target, dict):
                 raise ConfigError(f"--{key}: {section!r} is a value, not a section")
-        for other in _INSTEAD.get(key, ()) if target is table.get("model") else ():
+        for other in _INSTEAD.get(key, ()):
             if not isinstance(target.get(other), Text):
                 target.pop(other, None)
         table_within = _parse(text)

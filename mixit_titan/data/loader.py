@@ -1,8 +1,9 @@
 """Batches of rows in an order that depends on nothing but the seed.
 
-The order of an epoch is computed, not stored (permutation.py). A rank's n-th microbatch of b rows
-takes the places (n * ranks + rank) * b ... of it, so that a global batch is the same set of rows
-for any number of ranks, workers and microbatches, and the state is one number: places consumed.
+The order is computed, not stored (order.py). A rank's n-th microbatch of b rows takes the places
+(n * ranks + rank) * b ... of it, so that a global batch is the same set of rows for any number of
+ranks, workers and microbatches, and the state is one number: places consumed. That of a mixture has
+one more for each source. A folder alone is a mixture of one.
 """
 
 import errno
@@ -12,34 +13,37 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
-import numpy as np
 import torch
-from torch.utils.data import Dataset, get_worker_info
+import tyro
 from torchdata.stateful_dataloader import StatefulDataLoader
-from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.config import Configurable
+from torchtitan.tools.logging import logger
 
+from mixit_titan.data.batches import Batch, Batches
+from mixit_titan.data.beginnings import begins_with, content
+from mixit_titan.data.mixture import ALONE, Source, Weights
+from mixit_titan.data.order import Order
 from mixit_titan.data.packing import PACKINGS, DocumentRows, Packing, StreamRows
-from mixit_titan.data.permutation import permuted
 from mixit_titan.data.shards import open_split, read_manifest
 from mixit_titan.device import has_gpu
-from mixit_titan.errors import ConfigError, RankFailed, RunFailed
+from mixit_titan.errors import ConfigError, RankFailed
 from mixit_titan.parent import end_with_parent
 
-Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
-"""{"input": ..., "positions": ...} and the labels."""
-
 CONTENT = ("rows of the data", "tokens of the data", "bytes of the data")
-COUNTED_BY = ("data.packing", "data.seed", "training.seq_len", *CONTENT)
-"""What says which rows have been consumed: a run goes on only where all of it is the same."""
+_SETTINGS = ("data.packing", "data.seed", "training.seq_len")
+_SOURCES = "data.sources"
+COUNTED_BY = (*_SETTINGS, *CONTENT, _SOURCES)
+"""What says which rows have been consumed: a run goes on only where all of it is the same, but for
+sources that were made longer."""
 
 _NO_SHARED_MEMORY = ("shared memory", "unable to write to file </torch_", "Bus error")
 _LEAST_BYTES, _LEAST_FILES = 2**20, 100  # of /dev/shm, to begin with
 _FOREVER = 2**62
-_BLOCK = 4096
 
 
 class RowLoader(Configurable):
@@ -48,7 +52,11 @@ class RowLoader(Configurable):
     @dataclass(kw_only=True, slots=True)
     class Config(Configurable.Config):
         dataset_path: str
-        """A folder that `mixit-titan prepare` has written."""
+        """A folder that `mixit-titan prepare` has written; of a mixture, the first one."""
+        sources: Annotated[list[Source], tyro.conf.Suppress] = field(default_factory=list)
+        """Of a mixture; none: the folder alone."""
+        weights: Annotated[list[Weights], tyro.conf.Suppress] = field(default_factory=list)
+        """Of the sources."""
         split: str = "train"
         packing: Packing = "stream"
         seed: int = 0
@@ -63,18 +71,39 @@ class RowLoader(Configurable):
         limit: int = -1
         """Rows of a loader that is not infinite; -1: all."""
 
+        def by_source(self) -> dict[str, "RowLoader.Config"]:
+            """A loader for each source of a mixture, by its name; else this one."""
+            if not self.sources:
+                return {Path(self.dataset_path).name: self}
+            alone = {"sources": [], "weights": []}
+            return {s.name: replace(self, dataset_path=s.path, **alone) for s in self.sources}
+
         def identity(self, seq_len: int) -> dict[str, Any]:
             """What a checkpoint must agree on with the data: the tokens, and the rows."""
             packed, tokenizer = self.packed(seq_len), read_manifest(self.dataset_path).tokenizer
-            content = (packed.rows, packed.split.tokens, packed.split.bytes)
-            counted = (self.packing, self.seed, seq_len, *content)
-            rows = dict(zip(COUNTED_BY, counted, strict=True))
+            first = packed[0]
+            counted = (self.packing, self.seed, seq_len)
+            counts = (first.rows, first.split.tokens, first.split.bytes)
             said = {"data.tokenizer": tokenizer.fingerprint, "data.tokenizer.name": tokenizer.name}
-            return said | rows
+            said |= dict(zip((*_SETTINGS, *CONTENT), (*counted, *counts), strict=True))
+            return said | ({_SOURCES: [content(p.split) for p in packed]} if self.sources else {})
 
-        def packed(self, seq_len: int) -> DocumentRows | StreamRows:
-            """The rows, in the order of the files; a ConfigError if there is not one."""
-            return PACKINGS[self.packing](open_split(self.dataset_path, self.split), seq_len)
+        def as_of(self, saved: dict[str, Any], *, seq_len: int) -> dict[str, Any]:
+            """The identity for a checkpoint that has saved that one: the same, if no more has
+            happened than that sources were made longer or added."""
+            ours, before = self.identity(seq_len), saved.get(_SOURCES)
+            if not self.sources or not isinstance(before, list) or len(before) > len(self.sources):
+                return ours
+            packed = self.packed(seq_len)
+            if not all(begins_with(p.split, b) for p, b in zip(packed, before, strict=False)):
+                return ours
+            return ours | {key: saved[key] for key in (*CONTENT, _SOURCES) if key in saved}
+
+        def packed(self, seq_len: int) -> list[DocumentRows | StreamRows]:
+            """The rows of each source, in the order of the files; a ConfigError if one has none."""
+            paths = [source.path for source in self.sources] or [self.dataset_path]
+            splits = [open_split(path, self.split) for path in paths]
+            return [PACKINGS[self.packing](split, seq_len) for split in splits]
 
     def __init__(
         self,
@@ -89,11 +118,24 @@ class RowLoader(Configurable):
         self.config = config
         self.batch, self.global_batch = local_batch_size, dp_world_size * local_batch_size
         self.rank = dp_rank
-        self.batches = Batches(config, config.packed(seq_len), local_batch_size)
-        self.identity = config.identity(seq_len)
-        self.vocab = self.batches.packed.split.vocab
-        self.counted_by = {key: self.identity[key] for key in COUNTED_BY}
+        packed = config.packed(seq_len)
+        rows = [source.rows for source in packed]
+        self.order = Order(rows, config.weights or ALONE, seed=config.seed)
+        limit = rows[0] if config.limit == -1 else min(config.limit, rows[0])
+        self.batches = Batches(
+            packed,
+            self.order,
+            batch=local_batch_size,
+            end=_FOREVER if config.infinite else limit,
+            positions=config.positions,
+        )
+        self.names = list(config.by_source())
+        self.identity, self.as_of = config.identity(seq_len), partial(config.as_of, seq_len=seq_len)
+        self.vocab, self.eos_id = packed[0].split.vocab, packed[0].split.eos_id
+        counted = _SETTINGS if config.sources else (*_SETTINGS, *CONTENT)
+        self.counted_by = {key: self.identity[key] for key in counted}
         self.consumed = 0  # places, over all ranks
+        self.repeats = [0] * len(packed)  # that have been said
 
     def __iter__(self) -> Iterator[Batch]:
         first = self.consumed + self.rank * self.batch
@@ -116,10 +158,27 @@ class RowLoader(Configurable):
             if isinstance(batch, Exception):
                 raise batch
             self.consumed += self.global_batch  # when it is given, not when a worker reads ahead
+            if self.config.infinite:
+                self._say_repeats()
             yield batch
 
+    def given(self) -> dict[str, tuple[int, int]]:
+        """Of each source by its name, the rows that all ranks together have been given, and how
+        often it has begun again."""
+        return dict(zip(self.names, self.order.given(self.consumed), strict=True))
+
+    def _say_repeats(self) -> None:
+        for source, (name, (_, repeats)) in enumerate(self.given().items()):
+            if repeats > self.repeats[source]:
+                rows = self.order.passes[source].rows
+                logger.info(f"The {rows:,} rows of {name} begin again: this is pass {repeats + 1}")
+                self.repeats[source] = repeats
+
     def state_dict(self) -> dict[str, Any]:
-        return {"consumed": self.consumed, **self.counted_by}
+        state = {"consumed": self.consumed, **self.counted_by}
+        if self.config.sources:
+            state["sources"] = self.order.state(self.consumed)
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Refuse to go on where rows were counted otherwise: `consumed` would mean other rows."""
@@ -133,63 +192,11 @@ class RowLoader(Configurable):
                 f"the run cannot go on exactly, because {', '.join(different)}: set what it was, "
                 "or choose another --dump_folder"
             )
+        if self.config.sources:
+            self.order.load(state_dict.get("sources", "[]"), state_dict["consumed"])
+            self.batches.block = -1  # what was computed before
         self.consumed = state_dict["consumed"]
-
-
-class Batches(Dataset):
-    """Item p is the batch of the places p, p + 1, ... in the order of all epochs."""
-
-    def __init__(
-        self, config: RowLoader.Config, packed: DocumentRows | StreamRows, batch: int
-    ) -> None:
-        self.config, self.packed, self.batch = config, packed, batch
-        limit = packed.rows if config.limit == -1 else min(config.limit, packed.rows)
-        self.end = _FOREVER if config.infinite else limit
-        self.block, self.order = -1, np.empty(0, dtype=np.int64)
-
-    def __getitem__(self, first: int) -> Batch | Exception:
-        """A worker returns what is wrong as its batch: torch would make a message of many lines of
-        it, and a traceback."""
-        try:
-            return self._read(first)
-        except (ConfigError, RunFailed) as error:
-            if get_worker_info() is None:
-                raise
-            return error
-
-    def _read(self, first: int) -> Batch:
-        places = np.arange(first, first + self.batch)
-        inputs, labels, positions = self.packed.read(self._rows(places))
-        labels[places >= self.end] = IGNORE_INDEX
-        batch = {"input": torch.from_numpy(inputs)}
-        if self.config.positions:
-            batch["positions"] = torch.from_numpy(np.require(positions, requirements=["C", "W"]))
-        labels = torch.from_numpy(labels)
-        if get_worker_info() is not None:
-            # Here, where a lack of room is an error that the rank gets: a worker's queue would do
-            # it in a thread, which prints a traceback and leaves the rank waiting for ever.
-            for tensor in (*batch.values(), labels):
-                tensor.share_memory_()
-        return batch, labels
-
-    def _rows(self, places: np.ndarray) -> np.ndarray:
-        """The order is computed for a block of places at a time: a few have the price of many."""
-        rows = np.empty_like(places)
-        for block in np.unique(places // _BLOCK):
-            if block != self.block:
-                self.block, self.order = block, self._order(block * _BLOCK + np.arange(_BLOCK))
-            here = places // _BLOCK == block
-            rows[here] = self.order[places[here] % _BLOCK]
-        return rows
-
-    def _order(self, places: np.ndarray) -> np.ndarray:
-        epochs, rows = np.divmod(places, self.packed.rows)
-        for epoch in np.unique(epochs):
-            now = epochs == epoch
-            rows[now] = permuted(
-                rows[now], self.packed.rows, seed=self.config.seed, epoch=int(epoch)
-            )
-        return rows
+        self.repeats = [repeats for _, repeats in self.given().values()]
 
 
 def _shared_memory_explained(loader: Iterable[Batch]) -> Iterator[Batch]:

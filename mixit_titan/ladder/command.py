@@ -104,7 +104,7 @@ class Plan:
 
 def run_ladder(args: LadderArguments) -> None:
     scale = args.chosen()
-    vocab = vocabulary(scale.text, scale.vocab)
+    vocab = vocabulary([scale.text], scale.vocab)
     runs = plan_runs(scale, vocab, args.seeds)
     plan = Plan(
         args, scale, vocab, [(run, ladder_job(run, scale, vocab, args.out)) for run in runs]

@@ -88,7 +88,7 @@ class IdentifiedCheckpointer(CheckpointManager):
         self.identity = identity(model_parts[0].config) | dataloader.identity | kind(names)
         # Made once: asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._identity_bytes = encode_identity(self.identity)
-        self._end_of_text = dataloader.batches.packed.split.eos_id
+        self._as_of, self._end_of_text = dataloader.as_of, dataloader.eos_id
         self._on_disk: str | None = None  # the checkpoint that holds the present state
 
     def save_now(self, step: int) -> None:
@@ -207,6 +207,7 @@ class IdentifiedCheckpointer(CheckpointManager):
         check_identity(
             checkpoint_id,
             self.identity,
+            as_of=self._as_of,
             initial=checkpoint_id == self.initial_load_path,
             rows=DATALOADER in state_dict,
             optimizer=OPTIMIZER in state_dict,

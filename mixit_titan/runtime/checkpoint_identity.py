@@ -1,5 +1,6 @@
 """What a checkpoint says of the model and the data that it is of, checked before it is loaded."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,17 @@ def check_identity(
     checkpoint_id: str,
     ours: dict[str, Any],
     *,
+    as_of: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     initial: bool = False,
     rows: bool = True,
     optimizer: bool = True,
 ) -> None:
     """Refuse a checkpoint of another model; where the loader continues (`rows`), of other rows;
     where the `optimizer` does, of another kind of it. An `initial` one only gives the weights to
-    start from: it may have been trained from another seed, and other parts of it."""
+    start from: it may have been trained from another seed, and other parts of it.
+
+    `as_of` is RowLoader.as_of: what our data are for a checkpoint that was saved before sources
+    were made longer."""
     saved = read_identity(checkpoint_id)
     if saved is None:
         if ours.keys() & set(FINGERPRINTS):
@@ -65,6 +70,7 @@ def check_identity(
             )
         logger.warning(f"{checkpoint_id} was not written by mixit_titan: loading it unchecked")
         return
+    ours = ours | (as_of(saved) if as_of else {})
     ignore = {"frozen", "stack", "debug.seed"} if initial else set()
     # The first checkpoints did not say what their rows are; their loader does when it is loaded.
     ignore |= set(COUNTED_BY) - saved.keys() if rows else set(COUNTED_BY)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from mixit_titan.data.loader import Batch
+from mixit_titan.data.batches import Batch
 
 
 class Copied(torch.Tensor):

@@ -5,6 +5,7 @@ import netrc
 import os
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from mixit_titan.reading import WrongFile, read_json_lines, read_text, regular
 _WANDB_BYTES = 256
 EVAL = "eval/"
 """What the names of an evaluation's figures begin with."""
+BY_SOURCE = "sources/"
+"""What the names of a source's figures begin with, before its own name."""
 _FIGURE = (NUMBER, None)
 _FIGURES = ("loss", "tokens_per_s", "validation_loss", "perplexity", "accuracy")
 _LINE = {"step": COUNT, "seconds?": float, **{f"{name}?": _FIGURE for name in _FIGURES}}
@@ -53,6 +56,7 @@ class JsonLinesLogger(BaseLogger):
             line = {"eval": evaluation}
         else:
             line = self._validation(metrics) if validation else self._training(metrics)
+            line |= _by_source(metrics)
         seconds = self.seconds_before + time.perf_counter() - self.start
         with open(self.path, "a", opener=regular) as file:
             file.write(json_text({"step": step, **line, "seconds": round(seconds, 3)}) + "\n")
@@ -95,6 +99,16 @@ class JsonLinesLogger(BaseLogger):
         write_text(self.path, "".join(json_text(line) + "\n" for line in kept))
 
 
+def _by_source(metrics: dict[str, Any]) -> dict[str, Any]:
+    """{"sources": {"web": {"rows": 700, "repeats": 0}, ...}} of a mixture."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in metrics.items():
+        if key.startswith(BY_SOURCE):
+            source, _, name = key.removeprefix(BY_SOURCE).rpartition("/")
+            found.setdefault(source, {})[name] = value
+    return {"sources": found} if found else {}
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl, up to one that is broken: the last was cut off by a kill."""
     return read_json_lines(path, _LINE)
@@ -117,10 +131,14 @@ class Metrics(MetricsProcessor):
             self.has_quantization = True
         # Set by the trainer: in all, and where it changes in the run.
         self.skipped_batches = self.trained_params = 0
+        self.sources: Callable[[], dict[str, tuple[int, int]]] = dict  # of a mixture: its `given`
 
     def log(self, *args: Any, extra_metrics: dict[str, Any] | None = None, **kwargs: Any) -> None:
         ours = {"skipped_batches": self.skipped_batches, "trained_params": self.trained_params}
         extra_metrics = (extra_metrics or {}) | {k: v for k, v in ours.items() if v}
+        for name, (rows, repeats) in self.sources().items():
+            figures = {"rows": rows, "repeats": repeats}
+            extra_metrics |= {f"{BY_SOURCE}{name}/{key}": value for key, value in figures.items()}
         super().log(*args, extra_metrics=extra_metrics, **kwargs)
 
     def should_log(self, step: int) -> bool:

@@ -39,8 +39,9 @@ METADATA = ".metadata"
 CHECKSUMS = "checksums.json"
 OLDER = "{} has no checksum of its metadata: it is older than those"
 
-_NEWER = {"train_state.bad_steps"}
-"""What a trainer asks for, and the checkpoints of earlier versions do not have."""
+_NEWER = {"train_state.bad_steps", "dataloader.sources"}
+"""What a trainer asks for, and the checkpoints of earlier versions and of other data do not
+have."""
 _METADATA_BYTES = 2**30  # of a checkpoint of very many tensors and ranks
 _OTHERS = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),

@@ -16,7 +16,8 @@ from torchtitan.tools import utils
 from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
-from mixit_titan.data.loader import Batch, RowLoader
+from mixit_titan.data.batches import Batch
+from mixit_titan.data.loader import RowLoader
 from mixit_titan.data.tokenizers import keep_tokenizer
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, RunFailed, disk_is_full
@@ -63,6 +64,8 @@ class MixitTrainer(Trainer):
         if isinstance(self.dataloader, RowLoader):
             tokens, vocab = self.dataloader.vocab, config.model_spec.model.vocab_size
             logger.info(f"model.vocab = {vocab}, for data of {tokens:,} different tokens")
+            if config.dataloader.sources:
+                self.metrics_processor.sources = self.dataloader.given
         self.agreement = Agreement()
         self.bad_steps = BadSteps(
             config.training, self.agreement, self.device, self._counting_ranks

@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -16,10 +17,12 @@ from torchtitan.components.validate import Validator
 from torchtitan.distributed import utils as dist_utils
 from torchtitan.tools.logging import logger
 
-from mixit_titan.data.loader import Batch
+from mixit_titan.data.batches import Batch
+from mixit_titan.data.loader import RowLoader
 from mixit_titan.data.token_bytes import token_bytes
 from mixit_titan.device import device_type
 from mixit_titan.runtime.divergence import Diverged
+from mixit_titan.runtime.metrics import BY_SOURCE
 from mixit_titan.runtime.stop import Agreement
 from mixit_titan.runtime.watch import begin
 
@@ -55,10 +58,10 @@ class HeldOutValidator(Validator):
         rank |= {"seq_len": seq_len, "local_batch_size": local_batch_size}
         super().__init__(config, **rank, **kwargs)
         rows = dataclasses.replace(config.dataloader, infinite=False, limit=config.rows)
-        self.loader = rows.build(**rank)
+        self.loaders = {name: source.build(**rank) for name, source in rows.by_source().items()}
         self.warm = False  # a first validation compiles
-        sizes = token_bytes(tokenizer, self.loader.batches.packed.split)
-        self.token_bytes = torch.from_numpy(sizes).to(device_type())
+        sizes = [token_bytes(tokenizer, x.batches.packed[0].split) for x in self.loaders.values()]
+        self.token_bytes = torch.from_numpy(np.stack(sizes)).to(device_type())
 
     def should_validate(self, step: int) -> bool:
         return step in (0, self.config.last_step) or step % self.config.freq == 0
@@ -67,12 +70,14 @@ class HeldOutValidator(Validator):
     def validate(self, model_parts: list[nn.Module], step: int) -> None:
         for model in model_parts:
             model.eval()
-        # Sums over all labels of the negative log-likelihood, of 1 and of the label's bytes.
-        sums = torch.zeros(3, dtype=torch.float64, device=device_type())
-        for batch in self._batches(step):
-            loss, labels = self._forward(batch, model_parts)
-            if not self.parallel_dims.pp_enabled or self.pp_has_last_stage:
-                sums += self._sums(loss, labels)
+        # For each source, sums over all labels of the negative log-likelihood, of 1 and of the
+        # label's bytes.
+        sums = torch.zeros(len(self.loaders), 3, dtype=torch.float64, device=device_type())
+        for source, loader in enumerate(self.loaders.values()):
+            for batch in self._batches(loader, step):
+                loss, labels = self._forward(batch, model_parts)
+                if not self.parallel_dims.pp_enabled or self.pp_has_last_stage:
+                    sums[source] += self._sums(loss, labels, self.token_bytes[source])
         for mesh in ("loss", "pp"):
             sums = dist_utils.dist_sum_tensor(sums, self.parallel_dims.get_optional_mesh(mesh))
         for model in model_parts:
@@ -82,25 +87,34 @@ class HeldOutValidator(Validator):
                 # chunked loss runs the head by itself): a CUDA graph that is captured next would
                 # wait for events from before the capture.
                 model.reset_iter_state()
-        nats, tokens, size = sums.tolist()
-        loss = nats / tokens
+        self._report(sums.tolist(), step)
+        self.warm = True
+
+    def _report(self, sums: Sequence[Sequence[float]], step: int) -> None:
+        """The figures of all rows, and of a mixture those of each source, from its sums."""
+        found = {"": _figures(*map(sum, zip(*sums, strict=True)))}
+        if len(sums) > 1:
+            found |= {name: _figures(*own) for name, own in zip(self.loaders, sums, strict=True)}
+        loss = found[""]["loss"]
         if not math.isfinite(loss):
             raise Diverged(f"the validation loss is not finite at step {step}")
         extra = {
-            "validation_metrics/perplexity": math.exp(min(loss, 700)),
-            "validation_metrics/bits_per_byte": nats / math.log(2) / size,
-            "validation_metrics/tokens": int(tokens),
+            f"{BY_SOURCE}{source}/{name}" if source else f"validation_metrics/{name}": value
+            for source, figures in found.items()
+            for name, value in figures.items()
+            if source or name != "loss"
         }
         self.metrics_processor.log_validation(loss=loss, step=step, extra_metrics=extra)
-        self.warm = True
-        perplexity, bits, _ = extra.values()
-        logger.info(f"validate perplexity {perplexity:.2f}, bits per byte {bits:.4f}")
+        for source, figures in found.items():
+            perplexity, bits = figures["perplexity"], figures["bits_per_byte"]
+            of = f" {source}:" if source else ""
+            logger.info(f"validate{of} perplexity {perplexity:.2f}, bits per byte {bits:.4f}")
 
-    def _batches(self, step: int) -> Iterator[Batch]:
+    def _batches(self, loader: RowLoader, step: int) -> Iterator[Batch]:
         section = "validation" if self.warm else "first validation"
         begin(section, step)
-        self.loader.consumed = 0
-        for inputs, labels in self.loader:
+        loader.consumed = 0
+        for inputs, labels in loader:
             begin(section, step)
             self.agreement.check()
             self.metrics_processor.ntokens_since_last_log += labels.numel()
@@ -119,10 +133,11 @@ class HeldOutValidator(Validator):
             loss, _ = self.loss_fn(model_parts[0](inputs, **extra), labels)
         return loss, labels
 
-    def _sums(self, loss: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    @staticmethod
+    def _sums(loss: torch.Tensor, labels: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
         loss, labels = (x.to_local() if isinstance(x, DTensor) else x for x in (loss, labels))
         counted = labels != IGNORE_INDEX
-        size = self.token_bytes[labels.clamp(min=0)] * counted
+        size = sizes[labels.clamp(min=0)] * counted
         return torch.stack([loss.double(), counted.sum().double(), size.sum()])
 
     def _pipelined(
@@ -147,3 +162,13 @@ class HeldOutValidator(Validator):
             )
         loss = torch.stack(losses).sum() if losses else torch.zeros(())  # no loss but on the last
         return loss.to(device_type()), torch.cat(targets)
+
+
+def _figures(nats: float, tokens: float, size: float) -> dict[str, float]:
+    loss = nats / tokens
+    return {
+        "loss": loss,
+        "perplexity": math.exp(min(loss, 700)),
+        "bits_per_byte": nats / math.log(2) / size,
+        "tokens": int(tokens),
+    }

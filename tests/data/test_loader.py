@@ -149,7 +149,7 @@ def test_what_a_worker_finds_is_the_same_sentence(
         raise wrong
 
     broken = loader(folder, workers=1)
-    monkeypatch.setattr(type(broken.batches.packed), "read", read)
+    monkeypatch.setattr(type(broken.batches.packed[0]), "read", read)
     with pytest.raises(type(wrong), match="the folder was changed") as error:
         next(iter(broken))
     assert str(error.value) == str(wrong)

@@ -6,7 +6,14 @@ import random
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from mixit_titan.config.sections import HIDDEN, GroupSection, MixingSection, Sections, TopLevel
+from mixit_titan.config.sections import (
+    HIDDEN,
+    GroupSection,
+    MixingSection,
+    Sections,
+    SourceSection,
+    TopLevel,
+)
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
@@ -106,9 +113,21 @@ def _group(rng: random.Random) -> str:
     return f"[{{parts = {json.dumps(parts)}, lr_factor = 0.5}}, {{{key} = {quoted}}}]"
 
 
+def _source(rng: random.Random) -> str:
+    """Tables of [[data.sources]], on a line."""
+    key, hint = rng.choice([*get_type_hints(SourceSection).items()])
+    value = bad_value(rng, hint)
+    quoted = rng.choice([value, json.dumps(value)])
+    other = rng.choice(["", 'path = "synthetic", ', 'path = "stdlib", weight = 0.5, '])
+    return f'[{{path = "stdlib", weight = 0.5}}, {{{other}{key} = {quoted}}}]'
+
+
+_TABLES = {"optimizer.groups": _group, "data.sources": _source}
+
+
 def _override(rng: random.Random, without: tuple[str, ...] = _NOT_NAMED) -> list[str]:
     key = rng.choice([name for name in KEYS if name not in without])
-    value = _group(rng) if key == "optimizer.groups" else bad_value(rng, KEYS[key])
+    value = _TABLES[key](rng) if key in _TABLES else bad_value(rng, KEYS[key])
     if rng.random() < 0.1:
         key = mangled(rng, key)
     form = rng.random()

@@ -49,7 +49,7 @@ def test_a_run_of_two_ranks_that_was_moved_has_its_validation_loss(
     text = "def main() -> None:"
     assert trained.tokenizer.decode(trained.tokenizer.encode(text)) == text
     data = RowLoader.Config(dataset_path=str(uncommon_runs.root / "words"), split="validation")
-    packed = data.packed(trained.model.config.max_seq_len)
+    (packed,) = data.packed(trained.model.config.max_seq_len)
     arrays = packed.read(np.arange(packed.rows))
     inputs, labels, positions = (torch.from_numpy(np.array(a)) for a in arrays)
     loss = F.cross_entropy(trained.model(inputs, positions).flatten(0, 1), labels.flatten())

@@ -1,0 +1,34 @@
+"""What `compare` reads of a run over a mixture."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mixit_titan.comparison.runs import read_run
+from tests.comparison.conftest import write_run
+from tests.shards import write_shards
+
+
+def test_a_mixture_is_known_by_its_sources_and_weights(tmp_path: Path) -> None:
+    """Documents of 1 and of 3 bytes, each with its end of text: 1/2 and 3/4 bytes per token."""
+    for name, size in (("web", 1), ("code", 3)):
+        write_shards(tmp_path / name, train=[[7] * size] * 10, validation=[[7] * size] * 2)
+    folder = write_run(tmp_path / "run", "mixit", {10: 2.0}, data=str(tmp_path / "web"))
+    alone = read_run(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["dataloader"] |= {
+        "sources": [{"path": str(tmp_path / name), "name": name} for name in ("web", "code")],
+        "weights": [
+            {"first": 0, "of_sources": [0.8, 0.2]},
+            {"first": 64000, "of_sources": [0.5, 0.5]},
+        ],
+    }
+    config["validator"]["dataloader"] = config["dataloader"]
+    (folder / "config.json").write_text(json.dumps(config))
+    mixed = read_run(folder)
+    assert alone.settings["data.sources"] == ""
+    assert mixed.settings["data.sources"] == "web 0.8, code 0.2; from row 64,000: web 0.5, code 0.5"
+    assert alone.bytes_per_token == pytest.approx(1 / 2)
+    assert mixed.bytes_per_token == pytest.approx(0.8 * 1 / 2 + 0.2 * 3 / 4)
+    assert alone.text[0] == (2, 2) and mixed.text[0] == ((2, 2), (6, 2))
