@@ -12,6 +12,8 @@ from mixit_titan.data.readers import KINDS
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text
 
+FILE_KEYS = {"files", "file_bytes", "files_digest"}
+"""Of what a corpus says of files that may be changed."""
 _HUB_SECONDS = 10  # that the hub may take to answer
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.data.files import HubFiles, LocalFiles
+from mixit_titan.data.files import FILE_KEYS, HubFiles, LocalFiles
 from mixit_titan.data.shards import AGAIN, SHARD_FORM, Shard
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import sync_folder, write_json, writing
@@ -104,7 +104,10 @@ def _read_journal(folder: Path) -> Journal | None:
 def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     for key in [*now, *before]:
         if before.get(key) != now.get(key):
+            said = f"{folder} was prepared with other settings"
+            if key in FILE_KEYS and before.keys() >= FILE_KEYS <= now.keys():
+                said = f"the files of {now['corpus']} have changed since {folder} was prepared"
             raise ConfigError(
-                f"{folder} was prepared with other settings ({key} is {before.get(key)!r} there "
-                f"and {now.get(key)!r} here): name another folder, or delete this one"
+                f"{said} ({key} is {before.get(key)!r} there and {now.get(key)!r} here): name "
+                "another folder, or delete this one"
             )

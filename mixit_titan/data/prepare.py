@@ -31,11 +31,12 @@ from mixit_titan.data.shards import (
     write_manifest,
 )
 from mixit_titan.data.sources import Corpus
-from mixit_titan.data.splits import unfinished
+from mixit_titan.data.splits import chosen, following
 from mixit_titan.data.tokenizers import (
     build_tokenizer,
     copy_tokenizer,
     fingerprint,
+    has_no_files,
     saved_tokenizer,
     vocabulary,
 )
@@ -57,7 +58,7 @@ def prepare(
     shard_tokens: int = SHARD_TOKENS,
     encoder: EncoderName = "auto",
     wait: bool = False,
-    on_encoder: Callable[[str], None] = logger.info,
+    say: Callable[[str], None] = logger.info,
     on_start: Callable[[list[Shard]], None] = lambda finished: None,
     on_batch: Callable[[EncodedBatch], None] = lambda batch: None,
 ) -> Manifest:
@@ -66,14 +67,7 @@ def prepare(
     `tokenizer` is a name as in `data.tokenizer`, or the size of one to be trained on the corpus.
     With `wait`, another process that prepares the same folder is waited for.
     """
-    built = None
-    settings = corpus.settings() | {"shard_tokens": shard_tokens}
-    if isinstance(tokenizer, int):
-        check_vocabulary(tokenizer)
-        settings["train_tokenizer"] = tokenizer
-    else:
-        built = build_tokenizer(tokenizer)
-        settings["tokenizer"] = fingerprint(built)
+    settings, built = identify(corpus, tokenizer, shard_tokens)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: name a folder")
     if is_prepared(folder):
@@ -84,9 +78,9 @@ def prepare(
         journal = open_journal(folder, settings, corpus.files)
         corpus = corpus.at(journal.state)
         with writing(folder):
-            built = _save_tokenizer(folder, tokenizer, built, corpus)
+            built = save_tokenizer(folder, tokenizer, built, corpus)
         encode, said = choose_encoder(built, _dtype(built), encoder)
-        on_encoder(said)
+        say(said)
         on_start([*chain.from_iterable(journal.shards.values())])
         _write_shards(journal, corpus, encode, workers, on_batch)
         manifest = _manifest(journal, corpus, built, tokenizer)
@@ -94,6 +88,18 @@ def prepare(
             write_manifest(folder, manifest)
             journal.close()
     return manifest
+
+
+def identify(
+    corpus: Corpus, tokenizer: str | int, shard_tokens: int
+) -> tuple[dict[str, Any], BaseTokenizer | None]:
+    """What decides on the bytes of the shards, and the tokenizer unless it is to be trained."""
+    settings = corpus.settings() | {"shard_tokens": shard_tokens}
+    if isinstance(tokenizer, int):
+        check_vocabulary(tokenizer)
+        return settings | {"train_tokenizer": tokenizer}, None
+    built = build_tokenizer(tokenizer)
+    return settings | {"tokenizer": fingerprint(built)}, built
 
 
 def _finished(folder: Path, settings: dict[str, Any]) -> Manifest:
@@ -108,7 +114,7 @@ def available_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _save_tokenizer(
+def save_tokenizer(
     folder: Path, name: str | int, tokenizer: BaseTokenizer | None, corpus: Corpus
 ) -> BaseTokenizer:
     """Put the tokenizer's files into the folder. One that is to be trained is, unless it was."""
@@ -142,7 +148,7 @@ def _write_shards(
     )
     with contextlib.ExitStack() as stack:
         try:
-            for batch in encoded(unfinished(corpus.parts(), done), encoder, workers):
+            for batch in encoded(chosen(corpus.parts(), following(done)), encoder, workers):
                 with writing(journal.folder):
                     if batch.split not in writers:
                         writer = SplitWriter(journal, batch.split)
@@ -177,10 +183,25 @@ def _check_splits(splits: set[str], corpus: Corpus) -> None:
             )
 
 
+def _command(journal: Journal, corpus: Corpus, tokenizer: str | int) -> list[str]:
+    """The words that prepare the same shards, in any working directory and folder."""
+    words = ["mixit-titan", "prepare", *corpus.words]
+    if isinstance(tokenizer, int):
+        words += ["--train-tokenizer", str(tokenizer)]
+    else:
+        path = tokenizer if has_no_files(tokenizer) else str(Path(tokenizer).resolve())
+        words += ["--tokenizer", path]
+    size = journal.settings["shard_tokens"]
+    return words if size == SHARD_TOKENS else [*words, "--shard-tokens", str(size)]
+
+
 def _manifest(
     journal: Journal, corpus: Corpus, tokenizer: BaseTokenizer, name: str | int
 ) -> Manifest:
-    source: dict[str, Any] = {"settings": journal.settings}
+    source: dict[str, Any] = {
+        "settings": journal.settings,
+        "command": _command(journal, corpus, name),
+    }
     if isinstance(corpus.files, HubFiles):
         source["revision"] = journal.state
     return Manifest(

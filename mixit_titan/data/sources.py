@@ -51,6 +51,8 @@ class Corpus:
     validation_documents: int | None = None
     articles: bool = False
     """WikiText's: lines that make up articles, in files for each split."""
+    words: tuple[str, ...] = ()
+    """How a command line names it, in any working directory."""
 
     def settings(self) -> dict[str, Any]:
         """What decides on the documents."""
@@ -174,8 +176,24 @@ def find_corpus(
     elif not on_hub and validation_documents is not None and train_documents is None:
         raise ConfigError("--validation-documents is given alone: name --train-documents too")
     label = name if on_hub or name == STDLIB else Path(name).resolve().name
-    articles = name in WIKITEXT
-    return Corpus(name=label, files=files, text_key=text_key, articles=articles, **counts)
+    options = {
+        "--local": None if local is None else str(Path(local).resolve()),
+        "--subset": subset,
+        "--text-key": None if text_key == "text" else text_key,
+        "--train-documents": train_documents,
+        "--validation-documents": validation_documents,
+    }
+    words = [name if on_hub or name == STDLIB else str(Path(name).resolve())]
+    for key, value in options.items():
+        words += [] if value is None else [key, str(value)]
+    return Corpus(
+        name=label,
+        files=files,
+        text_key=text_key,
+        articles=name in WIKITEXT,
+        words=tuple(words),
+        **counts,
+    )
 
 
 def fineweb_files(subset: str) -> HubFiles:

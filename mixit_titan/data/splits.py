@@ -1,7 +1,7 @@
 """Which documents are for training and which for validation: disjoint, and the same every time."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,10 @@ from mixit_titan.hashing import text_hash
 HELD_OUT = 20  # one document in so many is for validation
 _LOW = 2**64 // HELD_OUT
 _FEW = 256  # texts that are looked at before the first one is assigned
+_END = 2**63
+
+Wanted = Mapping[str, Sequence[range]]
+"""Split -> the numbers of its documents, in their order; of a split that is not named, all."""
 
 
 class Document(NamedTuple):
@@ -76,20 +80,19 @@ class RowGroup:
     place: int = 0
     """Of its first document in the corpus."""
     rule: ByCount | ByText | None = None
-    finished: tuple[tuple[str, int], ...] = ()
-    """How many of the first documents of a split are not wanted."""
+    wanted: dict[str, tuple[range, ...]] | None = None
+    """Split -> the numbers of its documents in this group that are wanted. None: all are."""
 
     def documents(self) -> Iterator[Document]:
-        skip = Counter(dict(self.finished))
+        numbers: Counter[str] = Counter()
         texts = read_row_group(self.file, self.number, self.text_key, self.first_row)
         for place, text in enumerate(texts, self.place):
             split = self.rule.split(place, text)
             if split is None:
                 return
-            if skip[split]:
-                skip[split] -= 1
-            else:
+            if self.wanted is None or any(numbers[split] in some for some in self.wanted[split]):
                 yield Document(split, text)
+            numbers[split] += 1
 
 
 def assigned(
@@ -123,26 +126,49 @@ def by_count(
     )
 
 
-def unfinished(
-    parts: Iterable[Document | RowGroup], finished: Counter[str]
-) -> Iterator[Document | RowGroup]:
-    """Without the first documents of each split. A row group of finished documents alone is left
-    out, so that a count that is known need not be read."""
-    left = Counter(finished)
+def following(counts: Mapping[str, int]) -> Wanted:
+    """All but the first documents of each split."""
+    return {split: (range(count, _END),) for split, count in counts.items()}
+
+
+def chosen(parts: Iterable[Document | RowGroup], wanted: Wanted) -> Iterator[Document | RowGroup]:
+    """The documents that are wanted. A row group without any is left out, so that one whose counts
+    are known need not be read; nothing is read after the last document."""
+    before: Counter[str] = Counter()
     for part in parts:
-        if isinstance(part, Document):
-            if left[part.split]:
-                left[part.split] -= 1
-            else:
-                yield part
-        elif not left.total():
+        if _all_follow(wanted, before):
             yield part
+            continue
+        if isinstance(part, Document):
+            if any(before[part.split] in some for some in wanted.get(part.split, (range(_END),))):
+                yield part
+            before[part.split] += 1
         else:
             counts = part.rule.count(part)
-            skip = {split: min(left[split], count) for split, count in counts.items()}
-            left -= Counter(skip)
-            if skip != dict(counts):
-                yield replace(part, finished=tuple(skip.items()))
+            inside = {
+                split: _inside(wanted, split, before[split], counts[split]) for split in counts
+            }
+            if any(inside.values()):
+                yield replace(part, wanted=inside)
+            before += counts
+        if wanted and all(
+            not some or before[split] >= some[-1].stop for split, some in wanted.items()
+        ):
+            return
+
+
+def _all_follow(wanted: Wanted, before: Counter[str]) -> bool:
+    return all(
+        some and before[split] >= some[-1].start and some[-1].stop == _END
+        for split, some in wanted.items()
+    )
+
+
+def _inside(wanted: Wanted, split: str, first: int, count: int) -> tuple[range, ...]:
+    """The wanted ones of `count` documents, counted from the first of them."""
+    some = wanted.get(split, (range(_END),))
+    clipped = [range(max(r.start - first, 0), min(r.stop - first, count)) for r in some]
+    return tuple(r for r in clipped if r)
 
 
 def held_out(names: Iterable[str]) -> set[str]:

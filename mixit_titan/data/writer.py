@@ -48,7 +48,7 @@ class SplitWriter:
     `shard_tokens`: no document lies in two. A shard that is unfinished on leaving is removed."""
 
     def __init__(self, journal: Journal, split: str) -> None:
-        self.journal, self.split = journal, split
+        self.journal, self.split, self.folder = journal, split, journal.folder
         self.shard_tokens: int = journal.settings["shard_tokens"]
         self.files: dict[str, ShardFile] = {}
 
@@ -77,7 +77,7 @@ class SplitWriter:
     def _begin(self) -> None:
         self.documents = self.tokens = self.bytes = 0
         for ending in ("tokens", "ends"):
-            self.files[ending] = ShardFile(self.journal.folder / f"{self.name}.{ending}")
+            self.files[ending] = ShardFile(self.folder / f"{self.name}.{ending}")
 
     def finish(self) -> None:
         if not self.files:
@@ -89,8 +89,12 @@ class SplitWriter:
             bytes=self.bytes,
             sha256={ending: file.finish() for ending, file in self.files.items()},
         )
-        sync_folder(self.journal.folder)
+        sync_folder(self.folder)
         self.files = {}
+        self.enter(shard)
+
+    def enter(self, shard: Shard) -> None:
+        """Say that it is on the disk."""
         self.journal.add(self.split, shard)
 
     def __enter__(self) -> "SplitWriter":
