@@ -13,13 +13,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from mixit_titan.data.corpus import Corpus
 from mixit_titan.data.encoding import EncodedBatch
 from mixit_titan.data.fast_encoder import EncoderName
+from mixit_titan.data.fetching import FETCHED
 from mixit_titan.data.mending import mend
 from mixit_titan.data.packing_costs import packing_costs
 from mixit_titan.data.prepare import SHARD_TOKENS, available_workers, prepare
 from mixit_titan.data.shards import Manifest, Shard, is_prepared, read_manifest
-from mixit_titan.data.sources import Corpus, find_corpus
+from mixit_titan.data.sources import find_corpus
 from mixit_titan.errors import ConfigError
 from mixit_titan.ranges import COUNT, Range
 from mixit_titan.tables import screen_table
@@ -37,7 +39,8 @@ class PrepareArguments:
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
     """fineweb-edu, wikitext-103, wikitext-2, stdlib (the Python standard library's sources), or a
-    file or folder of .txt, .jsonl (also .gz, .zst) and .parquet."""
+    file or folder of .txt, .jsonl (also .gz, .zst) and .parquet, here or at s3://, gs:// or
+    hf://datasets/OWNER/NAME/FOLDER."""
     out: Path
     """The folder of the shards; train on it with --data.path."""
     tokenizer: str | None = None
@@ -55,7 +58,8 @@ class PrepareArguments:
     train_documents: Annotated[int | None, COUNT] = None
     """So many first documents are for training."""
     validation_documents: Annotated[int | None, COUNT] = None
-    """So many that follow are for validation (default: a twentieth as many)."""
+    """So many that follow are for validation (default: a twentieth as many; of fineweb-edu at most
+    4,096, of WikiText its own)."""
     shard_tokens: Annotated[int, Range(least=1, most=2**40)] = SHARD_TOKENS
     """A shard is finished by the document that brings it to so many tokens."""
     workers: Annotated[int | None, Range(least=1, most=4096)] = None
@@ -63,6 +67,9 @@ class PrepareArguments:
     encoder: EncoderName = "auto"
     """gigatoken, where it is installed and knows the tokenizer, else tiktoken (for ranks) or
     tokenizers (for a tokenizer.json). The shards do not depend on it."""
+    keep: bool = False
+    """Keep the files that are fetched, in the folder `fetched` of --out; else each is deleted when
+    its documents are in finished shards."""
     verify: bool = False
     """Compute the checksums of all shards that are there, and make damaged ones again from SOURCE:
     the same bytes. The other words are those that the folder was prepared with."""
@@ -87,6 +94,7 @@ def run_prepare(args: PrepareArguments) -> None:
             "workers": args.workers or available_workers(),
             "shard_tokens": args.shard_tokens,
             "encoder": args.encoder,
+            "keep": args.keep,
             "say": functools.partial(print, file=sys.stderr),
             "on_start": bar.begin,
             "on_batch": bar.add,
@@ -109,6 +117,8 @@ def run_prepare(args: PrepareArguments) -> None:
         print(f"{len(damaged)} damaged {said} made again in {args.out}, with the same bytes")
     else:
         print(f"{args.out} is prepared and whole: nothing to do")
+    if args.keep and (args.out / FETCHED).exists():
+        print(f"The files of {args.source} are in {args.out / FETCHED}")
     words = ["mixit-titan", "train", _EXAMPLE, "--data.path", str(args.out)]
     print(f"Train on it, for example: {shlex.join(words)}")
 

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from torchtitan.tools.logging import logger
 
+from mixit_titan.data.corpus import Corpus
 from mixit_titan.data.encoding import EncodedBatch, Encoder
 from mixit_titan.data.fast_encoder import EncoderName, FastEncoder, choose_encoder
+from mixit_titan.data.fetching import FETCHED, FetchedFiles
 from mixit_titan.data.journal import alone, check_same
 from mixit_titan.data.prepare import identify, save_tokenizer
 from mixit_titan.data.shards import AGAIN, Manifest, Shard, read_manifest
-from mixit_titan.data.sources import Corpus
-from mixit_titan.data.splits import chosen
+from mixit_titan.data.splits import FileEnd, chosen, unneeded
 from mixit_titan.data.tokenizers import build_tokenizer, saved_tokenizer
 from mixit_titan.data.verification import check_tokenizer, damaged, verify
 from mixit_titan.data.workers import DocumentDiffers, encoded
@@ -37,6 +38,7 @@ def mend(
     workers: int,
     shard_tokens: int,
     encoder: EncoderName = "auto",
+    keep: bool = False,
     say: Callable[[str], None] = logger.info,
     on_start: Callable[[list[Shard]], None] = lambda whole: None,
     on_batch: Callable[[EncodedBatch], None] = lambda batch: None,
@@ -47,7 +49,8 @@ def mend(
     with alone(folder, wait=False):
         manifest = read_manifest(folder)
         check_same(manifest.source.get("settings", {}), settings, folder)
-        corpus = corpus.at(manifest.source.get("revision"))
+        keep = keep or (folder / FETCHED).exists()  # they were kept before
+        corpus = corpus.at(manifest.source.get("revision")).fetched_to(folder, keep=keep)
         _mend_tokenizer(
             folder, manifest, lambda: save_tokenizer(folder, tokenizer, built, corpus), say
         )
@@ -62,6 +65,8 @@ def mend(
             on_start([shard for shard in shards if shard.name not in found])
             _write_again(folder, manifest, {*found}, corpus, encode, workers, on_batch)
         verify(folder)
+        if isinstance(corpus.files, FetchedFiles):
+            corpus.files.close()
     return found
 
 
@@ -97,8 +102,14 @@ def _write_again(
             shards = [shard for shard in split.shards if shard.name in names]
             writer = MendingWriter(folder, corpus.name, tokens, shards)
             writers[name] = stack.enter_context(writer)
+        if isinstance(corpus.files, FetchedFiles):
+            counted = manifest.source.get("files", {})
+            corpus.files.unneeded = unneeded(corpus.files.names, counted, wanted)
         try:
             for batch in encoded(chosen(corpus.parts(), wanted), encoder, workers):
+                if isinstance(batch, FileEnd):
+                    corpus.files.release(batch.name)
+                    continue
                 with writing(folder):
                     writers[batch.split].add(batch)
                 on_batch(batch)

@@ -35,7 +35,7 @@ _OTHER_FILES = 256  # that a process may have open besides those of a split
 _COUNTS = {"documents": COUNT, "tokens": COUNT, "bytes": COUNT}
 SHARD_FORM = {"name": str, **_COUNTS, "sha256": {"tokens": str, "ends": str}}
 _FORM = {
-    "source": {"settings?": dict, "command?": [str]},
+    "source": {"settings?": dict, "command?": [str], "files?": {"*": {"*": COUNT}}},
     "dtype": str,
     "tokenizer": {"name": str, "fingerprint": str, "vocab_size": COUNT, "eos_id": COUNT},
     "splits": {"*": {**_COUNTS, "shards": [SHARD_FORM]}},

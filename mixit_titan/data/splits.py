@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -54,8 +54,11 @@ class ByText:
     limit: int
 
     @classmethod
-    def of(cls, texts: Iterable[bytes]) -> "ByText":
-        """The rule for these texts, of which few are looked at."""
+    def of(cls, texts: Iterable[bytes], known: int = 0) -> "ByText":
+        """The rule for these texts, of which few are looked at, and none where so many are known to
+        be there."""
+        if known >= _FEW:
+            return cls(_LOW)
         first = [text_hash(text) for text in islice(texts, _FEW)]
         # Of few texts perhaps none has a low hash: then the lowest is held out.
         return cls(_LOW if len(first) == _FEW else max(_LOW, min(first, default=0) + 1))
@@ -95,28 +98,43 @@ class RowGroup:
             numbers[split] += 1
 
 
-def assigned(
-    pieces: Iterable[bytes | RowGroup], rule: ByCount | ByText
-) -> Iterator[Document | RowGroup]:
+@dataclass(frozen=True)
+class FileEnd:
+    """Comes after the documents of a file that can be deleted when all of them are done."""
+
+    name: str
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many documents of each split it has that did not come, because nobody wants them."""
+
+
+Piece = bytes | RowGroup | FileEnd
+Part = Document | RowGroup | FileEnd
+
+
+def assigned(pieces: Iterable[Piece], rule: ByCount | ByText) -> Iterator[Part]:
     """Texts and row groups by the splits of a rule."""
     place = 0
     for piece in pieces:
         if isinstance(piece, RowGroup):
             yield replace(piece, place=place, rule=rule)
             place += piece.rows
+        elif isinstance(piece, FileEnd):
+            yield piece
+            place += piece.left_out.total()
         else:
             yield Document(rule.split(place, piece), piece)
             place += 1
 
 
-def by_count(
-    pieces: Iterable[bytes | RowGroup], rule: ByCount, source: str
-) -> Iterator[Document | RowGroup]:
+def by_count(pieces: Iterable[Piece], rule: ByCount, source: str) -> Iterator[Part]:
     """As many documents as the rule says, and no file is opened for more."""
     wanted, count = rule.train + rule.validation, 0
     for part in assigned(pieces, rule):
         yield part
-        count += part.rows if isinstance(part, RowGroup) else 1
+        if isinstance(part, FileEnd):
+            count += part.left_out.total()
+        else:
+            count += part.rows if isinstance(part, RowGroup) else 1
         if count >= wanted:
             return
     raise ConfigError(
@@ -131,17 +149,23 @@ def following(counts: Mapping[str, int]) -> Wanted:
     return {split: (range(count, _END),) for split, count in counts.items()}
 
 
-def chosen(parts: Iterable[Document | RowGroup], wanted: Wanted) -> Iterator[Document | RowGroup]:
+def chosen(parts: Iterable[Part], wanted: Wanted) -> Iterator[Part]:
     """The documents that are wanted. A row group without any is left out, so that one whose counts
     are known need not be read; nothing is read after the last document."""
     before: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
     for part in parts:
-        if _all_follow(wanted, before):
+        if isinstance(part, FileEnd):
+            yield replace(part, left_out=part.left_out + left_out)
+            before += part.left_out
+            left_out.clear()
+        elif _all_follow(wanted, before):
             yield part
-            continue
-        if isinstance(part, Document):
-            if any(before[part.split] in some for some in wanted.get(part.split, (range(_END),))):
+        elif isinstance(part, Document):
+            if _inside(wanted, part.split, before[part.split], 1):
                 yield part
+            else:
+                left_out[part.split] += 1
             before[part.split] += 1
         else:
             counts = part.rule.count(part)
@@ -150,11 +174,29 @@ def chosen(parts: Iterable[Document | RowGroup], wanted: Wanted) -> Iterator[Doc
             }
             if any(inside.values()):
                 yield replace(part, wanted=inside)
+            left_out += counts - Counter({split: sum(map(len, inside[split])) for split in inside})
             before += counts
         if wanted and all(
             not some or before[split] >= some[-1].stop for split, some in wanted.items()
         ):
             return
+
+
+def unneeded(
+    names: Iterable[str], files: Mapping[str, Mapping[str, int]], wanted: Wanted
+) -> dict[str, Counter[str]]:
+    """The files without a document that is wanted, of those whose documents of each split were
+    counted; and the counts."""
+    found = {}
+    before: Counter[str] = Counter()
+    for name in names:
+        if name not in files:
+            break
+        counts = Counter(files[name])
+        if not any(_inside(wanted, split, before[split], counts[split]) for split in counts):
+            found[name] = counts
+        before += counts
+    return found
 
 
 def _all_follow(wanted: Wanted, before: Counter[str]) -> bool:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mixit_titan.data import readers, sources, workers
+from mixit_titan.data import corpus as corpora
+from mixit_titan.data import readers, workers
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.data.prepare import prepare
 from mixit_titan.data.sources import find_corpus
@@ -87,7 +88,7 @@ def test_row_groups_are_read_by_workers_to_the_same_bytes(
     groups = [part for part in corpus.parts() if isinstance(part, RowGroup)]
     assert len(groups) == (8 if counts else 10)
     with monkeypatch.context() as patch:  # every text is read here and sent
-        patch.setattr(sources, "_LARGE", 0)
+        patch.setattr(corpora, "_LARGE", 0)
         assert not any(isinstance(part, RowGroup) for part in corpus.parts())
         prepare(corpus, "bytes", tmp_path / "sent", workers=2, **arguments)
     for count in (1, 3):
