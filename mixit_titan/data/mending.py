@@ -28,6 +28,7 @@ from mixit_titan.data.workers import DocumentDiffers, encoded
 from mixit_titan.data.writer import SplitWriter
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import writing
+from mixit_titan.reading import WrongFile
 
 
 def mend(
@@ -100,6 +101,9 @@ def _write_again(
         for name, split in manifest.splits.items():
             wanted[name] = _joined(_documents(split.shards, names))
             shards = [shard for shard in split.shards if shard.name in names]
+            for path in chain.from_iterable(shard.files(folder).values() for shard in shards):
+                if path.is_dir():
+                    raise WrongFile(path, "it is a folder", "remove it")
             writer = MendingWriter(folder, corpus.name, tokens, shards)
             writers[name] = stack.enter_context(writer)
         if isinstance(corpus.files, FetchedFiles):

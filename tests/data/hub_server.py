@@ -81,7 +81,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         start = self.start() if self.hub.ranges else 0
         self.hub.asked.append((name, self.start()))
         if self.hub.gate is not None and len(self.hub.asked) <= self.hub.gate.parties:
-            self.hub.gate.wait(20)
+            self.hub.gate.wait(10)
         troubles = self.hub.troubles.get(name, [])
         self.troubled(troubles.pop(0) if troubles else "", body, start, about)
 

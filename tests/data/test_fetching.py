@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import file_download, hf_hub_download
+from huggingface_hub.utils import _http
 
 from mixit_titan.data import fetching
 from mixit_titan.data.encoding import EncodedBatch
@@ -40,11 +41,12 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     write_table(found, "HuggingFaceFW/fineweb-edu/sample/100BT/000.parquet", ["another subset"])
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.7)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 30)
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 256)  # what comes of less is lost
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     at_once = SimpleNamespace(sleep=lambda seconds: None, time=time.time)
-    monkeypatch.setattr(file_download, "time", at_once)
+    for module in (file_download, _http):
+        monkeypatch.setattr(module, "time", at_once)
     monkeypatch.setattr(fetching, "_WAIT", 0.0)
     with found.serving():
         resolve = found.address + "/{repo_id}/resolve/{revision}/{filename}"
@@ -106,17 +108,27 @@ def test_files_are_read_as_they_arrive_and_deleted(
     "trouble", ["500", "503", "429", "closed", "stalled", "slow", "short", "long", "wrong"]
 )
 def test_a_bad_answer_is_asked_for_again(
-    hub: Hub, expected: dict[str, bytes], tmp_path: Path, trouble: str, ranges: bool
+    hub: Hub,
+    expected: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: str,
+    ranges: bool,
 ) -> None:
     hub.ranges = ranges
+    if trouble == "stalled":
+        monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.7)
     hub.troubles = {NAMES[0]: [trouble], NAMES[2]: [trouble, "closed", trouble]}
     prepare(**fineweb(), folder=tmp_path / "out", **ARGUMENTS)
     assert tokens(tmp_path / "out") == expected
     size = (hub.root / "HuggingFaceFW/fineweb-edu" / NAMES[0]).stat().st_size
     starts = [start for name, start in hub.asked if name == NAMES[0]]
     half = size // 2 - size // 2 % 256
-    after = {"closed": [half], "stalled": [half], "slow": [], "short": [size - 100]}
-    assert starts == [0, *after.get(trouble, [0])]
+    after = {"closed": [half], "slow": [], "short": [size - 100]}
+    if trouble == "stalled":  # a busy machine may take as long for a right answer
+        assert starts[0] == 0 and half in starts
+    else:
+        assert starts == [0, *after.get(trouble, [0])]
 
 
 def test_without_checksums_a_damaged_table_is_one_sentence(hub: Hub, tmp_path: Path) -> None:

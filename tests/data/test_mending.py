@@ -247,6 +247,15 @@ def test_a_damaged_tokenizer_is_put_back(tmp_path: Path) -> None:
     assert "train-00001.ends is missing" in said[1]
 
 
+def test_a_folder_in_place_of_a_shard_is_named(corpus: str, tmp_path: Path) -> None:
+    prepare(find_corpus(corpus), "bytes", tmp_path / "out", **ARGUMENTS)
+    tokens = tmp_path / "out" / "train-00001.tokens"
+    tokens.unlink()
+    tokens.mkdir()
+    with pytest.raises(ConfigError, match=r"train-00001.tokens cannot .*a folder\): remove it"):
+        mended(corpus, tmp_path / "out")
+
+
 def test_the_command_says_what_it_mended(
     corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
