@@ -7,7 +7,6 @@ resumed. A file that nobody needs any more is deleted, unless it is to be kept.
 
 import shutil
 import threading
-import time
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -39,6 +38,7 @@ class FetchedFiles:
         self.unneeded: Mapping[str, Counter[str]] = {}
         """Files that nobody will ask for, and how many documents of each split they have."""
         self._under_way: dict[str, Future[Path]] = {}
+        self._stopped = threading.Event()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,6 +59,10 @@ class FetchedFiles:
         self._under_way.pop(name, None)
         if not self.keep:
             (self.folder / name).unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Begin no other transfer; those that are under way end with the process."""
+        self._stopped.set()
 
     def close(self) -> None:
         """Nobody needs any."""
@@ -94,16 +98,16 @@ class FetchedFiles:
         with writing(self.folder):
             part.parent.mkdir(parents=True, exist_ok=True)
         tries = 1
-        while True:
+        while not self._stopped.is_set():
             before = _size(part)
             try:
                 self.source.fetch(name, part)
+                part.replace(path)
                 break
             except Exception as error:  # of its own kind for each store
                 tries = 1 if _size(part) > before else tries + 1
                 self._check_again(name, error, tries)
-            time.sleep(_WAIT * 2 ** (tries - 1))
-        part.replace(path)
+            self._stopped.wait(_WAIT * 2 ** (tries - 1))
         return path
 
     def _check_again(self, name: str, error: Exception, tries: int) -> None:

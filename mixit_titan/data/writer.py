@@ -126,6 +126,8 @@ def write_shards(
     wanted = following(done)
     files = FileUse(journal, corpus.files) if isinstance(corpus.files, FetchedFiles) else None
     with contextlib.ExitStack() as stack:
+        if files is not None:
+            stack.callback(corpus.files.stop)
         try:
             for batch in encoded(chosen(corpus.parts(), wanted), encoder, workers):
                 if isinstance(batch, FileEnd):
