@@ -93,7 +93,10 @@ class RowGroup:
             split = self.rule.split(place, text)
             if split is None:
                 return
-            if self.wanted is None or any(numbers[split] in some for some in self.wanted[split]):
+            if self.wanted is None:
+                yield Document(split, text)
+                continue
+            if any(numbers[split] in some for some in self.wanted[split]):
                 yield Document(split, text)
             numbers[split] += 1
 

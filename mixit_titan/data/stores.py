@@ -35,7 +35,7 @@ class StoreFiles:
         except ImportError:
             raise ConfigError(
                 f"{self.url} is read with {PACKAGES[scheme]}, which is not installed: "
-                f"pip install {PACKAGES[scheme]}"
+                f"pip install {PACKAGES[scheme]}=={fsspec.__version__}"  # one for each of fsspec
             ) from None
         except Exception as error:  # of its own kind for each store
             raise self.unreachable(error) from None

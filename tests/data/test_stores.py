@@ -172,7 +172,7 @@ def test_a_shard_is_mended_from_a_store_or_refused(store: Store, tmp_path: Path)
 
 @pytest.mark.skipif(importlib.util.find_spec("gcsfs") is not None, reason="gcsfs is installed")
 def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
-    said = "gs://bucket/x is read with gcsfs, which is not installed: pip install gcsfs"
+    said = "gs://bucket/x is read with gcsfs, which is not installed: pip install gcsfs==20"
     with pytest.raises(ConfigError, match=said):
         prepare(find_corpus("gs://bucket/x"), "bytes", tmp_path / "out", **ARGUMENTS)
 
