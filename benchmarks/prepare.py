@@ -159,7 +159,8 @@ def _ratio(seconds: dict[str, list[float]], way: str, other: str) -> float:
 
 
 def _texts(args: Arguments) -> list[str]:
-    found = [text.decode() for _, text in find_corpus(args.source, local=args.local).documents()]
+    corpus = find_corpus(args.source, local=args.local).fetched_to(args.out, keep=True)
+    found = [text.decode() for _, text in corpus.documents()]
     texts, size = [], 0
     for text in cycle(found):
         if size >= args.megabytes * 10**6:

@@ -13,16 +13,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from mixit_titan.data.corpus import Corpus
 from mixit_titan.data.encoding import EncodedBatch
 from mixit_titan.data.fast_encoder import EncoderName
+from mixit_titan.data.fetching import FETCHED
+from mixit_titan.data.mending import mend
 from mixit_titan.data.packing_costs import packing_costs
 from mixit_titan.data.prepare import SHARD_TOKENS, available_workers, prepare
-from mixit_titan.data.shards import Manifest, Shard, is_prepared
-from mixit_titan.data.sources import Corpus, find_corpus
+from mixit_titan.data.shards import Manifest, Shard, is_prepared, read_manifest
+from mixit_titan.data.sources import find_corpus
 from mixit_titan.errors import ConfigError
 from mixit_titan.ranges import COUNT, Range
 from mixit_titan.tables import screen_table
 
+_EXAMPLE = "train_configs/debug_mixit.toml"
 _LENGTHS = (256, 512, 1024, 2048, 4096)
 
 
@@ -35,7 +39,8 @@ class PrepareArguments:
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
     """fineweb-edu, wikitext-103, wikitext-2, stdlib (the Python standard library's sources), or a
-    file or folder of .txt, .jsonl (also .gz, .zst) and .parquet."""
+    file or folder of .txt, .jsonl (also .gz, .zst) and .parquet, here or at s3://, gs:// or
+    hf://datasets/OWNER/NAME/FOLDER."""
     out: Path
     """The folder of the shards; train on it with --data.path."""
     tokenizer: str | None = None
@@ -53,7 +58,8 @@ class PrepareArguments:
     train_documents: Annotated[int | None, COUNT] = None
     """So many first documents are for training."""
     validation_documents: Annotated[int | None, COUNT] = None
-    """So many that follow are for validation (default: a twentieth as many)."""
+    """So many that follow are for validation (default: a twentieth as many; of fineweb-edu at most
+    4,096, of WikiText its own)."""
     shard_tokens: Annotated[int, Range(least=1, most=2**40)] = SHARD_TOKENS
     """A shard is finished by the document that brings it to so many tokens."""
     workers: Annotated[int | None, Range(least=1, most=4096)] = None
@@ -61,6 +67,12 @@ class PrepareArguments:
     encoder: EncoderName = "auto"
     """gigatoken, where it is installed and knows the tokenizer, else tiktoken (for ranks) or
     tokenizers (for a tokenizer.json). The shards do not depend on it."""
+    keep: bool = False
+    """Keep the files that are fetched, in the folder `fetched` of --out; else each is deleted when
+    its documents are in finished shards."""
+    verify: bool = False
+    """Compute the checksums of all shards that are there, and make damaged ones again from SOURCE:
+    the same bytes. The other words are those that the folder was prepared with."""
 
 
 def run_prepare(args: PrepareArguments) -> None:
@@ -77,28 +89,38 @@ def run_prepare(args: PrepareArguments) -> None:
     finished = is_prepared(args.out)
     if args.train_tokenizer and not finished:
         print("Training the tokenizer", file=sys.stderr)
-    try:
-        with Bar(corpus) as bar:
-            manifest = prepare(
-                corpus,
-                args.tokenizer if args.train_tokenizer is None else args.train_tokenizer,
-                args.out,
-                workers=args.workers or available_workers(),
-                shard_tokens=args.shard_tokens,
-                encoder=args.encoder,
-                on_encoder=functools.partial(print, file=sys.stderr),
-                on_start=bar.begin,
-                on_batch=bar.add,
-            )
-    except KeyboardInterrupt:
-        print("\nInterrupted. Run the same command to go on", file=sys.stderr)
-        raise
-    if finished:
+    with Bar(corpus) as bar:
+        given = {
+            "workers": args.workers or available_workers(),
+            "shard_tokens": args.shard_tokens,
+            "encoder": args.encoder,
+            "keep": args.keep,
+            "say": functools.partial(print, file=sys.stderr),
+            "on_start": bar.begin,
+            "on_batch": bar.add,
+        }
+        tokenizer = args.tokenizer if args.train_tokenizer is None else args.train_tokenizer
+        try:
+            if not finished or not args.verify:
+                prepare(corpus, tokenizer, args.out, **given)
+            damaged = mend(corpus, tokenizer, args.out, **given) if args.verify else {}
+        except KeyboardInterrupt:
+            print("\nInterrupted. Run the same command to go on", file=sys.stderr)
+            raise
+    manifest = read_manifest(args.out)
+    if not finished:
+        _print_summary(manifest, args.out, bar)
+        if args.train_tokenizer and manifest.tokenizer.vocab_size < args.train_tokenizer:
+            print(f"The corpus has too little text for {args.train_tokenizer:,} tokens")
+    elif damaged:
+        said = "shard was" if len(damaged) == 1 else "shards were"
+        print(f"{len(damaged)} damaged {said} made again in {args.out}, with the same bytes")
+    else:
         print(f"{args.out} is prepared and whole: nothing to do")
-        return
-    _print_summary(manifest, args.out, bar)
-    if args.train_tokenizer and manifest.tokenizer.vocab_size < args.train_tokenizer:
-        print(f"The corpus has too little text for {args.train_tokenizer:,} tokens")
+    if args.keep and (args.out / FETCHED).exists():
+        print(f"The files of {args.source} are in {args.out / FETCHED}")
+    words = ["mixit-titan", "train", _EXAMPLE, "--data.path", str(args.out)]
+    print(f"Train on it, for example: {shlex.join(words)}")
 
 
 class Bar:
@@ -160,8 +182,6 @@ def _print_summary(manifest: Manifest, out: Path, bar: Bar) -> None:
     Console().print(screen_table(title, header, rows))
     print(f"This time: {bar.rates()}")
     Console().print(_costs(manifest, out))
-    words = ["mixit-titan", "train", "train_configs/debug_mixit.toml", "--data.path", str(out)]
-    print(f"Train on it, for example: {shlex.join(words)}")
 
 
 def _costs(manifest: Manifest, out: Path) -> Table:

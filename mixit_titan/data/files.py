@@ -1,6 +1,5 @@
-"""The files of a corpus: on this machine, or on the Hugging Face hub."""
+"""The files of a corpus that are on this machine."""
 
-import functools
 import hashlib
 import os
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from mixit_titan.data.readers import KINDS
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text
 
-_HUB_SECONDS = 10  # that the hub may take to answer
+FILE_KEYS = {"files", "file_bytes", "files_digest"}
+"""Of what a corpus says of files that may be changed."""
 
 
 @dataclass(frozen=True)
@@ -82,61 +82,3 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _refuse(error: OSError) -> NoReturn:
     raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from None
-
-
-@dataclass(frozen=True)
-class HubFiles:
-    """The tables below one folder of a dataset. A table is fetched when it is first read, and kept
-    in the hub's cache."""
-
-    repo: str
-    folder: str
-    revision: str | None = None
-    """Default: the newest."""
-
-    @functools.cached_property
-    def _snapshot(self) -> tuple[str, tuple[str, ...]]:
-        import httpx
-        from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError
-
-        try:
-            info = HfApi().dataset_info(self.repo, revision=self.revision, timeout=_HUB_SECONDS)
-        except (httpx.HTTPError, HfHubHTTPError, OSError) as error:
-            raise self._unreachable(error) from None
-        inside = [s.rfilename for s in info.siblings if s.rfilename.startswith(self.folder + "/")]
-        names = tuple(sorted(name for name in inside if name.endswith(".parquet")))
-        if not names:
-            raise ConfigError(f"the dataset {self.repo} has no tables in {self.folder!r}")
-        return info.sha, names
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self._snapshot[1]
-
-    def path(self, name: str) -> Path:
-        import httpx
-        from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError
-
-        try:
-            revision = self.state()
-            return Path(
-                HfApi().hf_hub_download(self.repo, name, repo_type="dataset", revision=revision)
-            )
-        except (httpx.HTTPError, HfHubHTTPError, OSError) as error:
-            raise self._unreachable(error) from None
-
-    def describe(self) -> dict[str, Any]:
-        return {"repo": self.repo, "folder": self.folder}
-
-    def state(self) -> str:
-        """The revision of the dataset."""
-        return self._snapshot[0]
-
-    def _unreachable(self, error: Exception) -> ConfigError:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        return ConfigError(
-            f"the dataset {self.repo} cannot be fetched from the hub ({reason}): try again, or "
-            "fetch its files elsewhere and name their folder with --local"
-        )

@@ -3,21 +3,28 @@
 import contextlib
 import fcntl
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.data.files import HubFiles, LocalFiles
+from mixit_titan.data.fetching import FETCHED
+from mixit_titan.data.files import FILE_KEYS, LocalFiles
+from mixit_titan.data.hub import HubFiles
 from mixit_titan.data.shards import AGAIN, SHARD_FORM, Shard
+from mixit_titan.data.stores import StoreFiles
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import sync_folder, write_json, writing
-from mixit_titan.json_form import WrongForm
+from mixit_titan.json_form import COUNT, WrongForm
 from mixit_titan.reading import WrongFile, read_json, regular
 
 _JOURNAL = ".prepare.json"
 _LOCK = ".prepare.lock"
-_FORM = {"settings": dict, "state": str, "shards": {"*": [SHARD_FORM]}}
+_FORM = {
+    **{"settings": dict, "state": str, "shards": {"*": [SHARD_FORM]}},
+    "files?": {"*": {"*": COUNT}},
+}
 
 
 @dataclass
@@ -28,13 +35,21 @@ class Journal:
     """Of the corpus' files, when it began."""
     shards: dict[str, list[Shard]] = field(default_factory=dict)
     """Those that are whole, by split."""
+    files: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of a corpus that is fetched, how many documents of each split a file has that is read."""
+
+    def documents(self) -> Counter[str]:
+        """Of the shards that are whole, by split."""
+        return Counter(
+            {split: sum(s.documents for s in some) for split, some in self.shards.items()}
+        )
 
     def add(self, split: str, shard: Shard) -> None:
         self.shards.setdefault(split, []).append(shard)
         self.write()
 
     def write(self) -> None:
-        table = {"settings": self.settings, "state": self.state, "shards": {}}
+        table = {"settings": self.settings, "state": self.state, "shards": {}, "files": self.files}
         for split, shards in self.shards.items():
             table["shards"][split] = [asdict(shard) for shard in shards]
         write_json(self.folder / _JOURNAL, table)
@@ -65,7 +80,9 @@ def alone(folder: Path, *, wait: bool) -> Iterator[None]:
         yield
 
 
-def open_journal(folder: Path, settings: dict[str, Any], files: LocalFiles | HubFiles) -> Journal:
+def open_journal(
+    folder: Path, settings: dict[str, Any], files: LocalFiles | HubFiles | StoreFiles
+) -> Journal:
     """The journal of an interrupted preparation, or a new one. What was half-written is removed."""
     journal = _read_journal(folder)
     if journal is None and any(not file.name.startswith(".") for file in folder.iterdir()):
@@ -76,11 +93,13 @@ def open_journal(folder: Path, settings: dict[str, Any], files: LocalFiles | Hub
             part.unlink()
         if journal is None or not journal.shards:
             # Nothing is lost by another beginning, also one with other settings.
-            journal = Journal(folder, settings, files.state())
+            before, journal = journal, Journal(folder, settings, files.state())
             shutil.rmtree(folder / "tokenizer", ignore_errors=True)
+            if before is not None and (before.settings, before.state) != (settings, journal.state):
+                shutil.rmtree(folder / FETCHED, ignore_errors=True)  # files of the same names
             journal.write()
     check_same(journal.settings, settings, folder)
-    if isinstance(files, LocalFiles) and journal.state != files.state():
+    if not isinstance(files, HubFiles) and journal.state != files.state():
         raise ConfigError(
             f"the files of {settings['corpus']} were changed since {folder} was begun: delete the "
             "folder and prepare it anew"
@@ -98,13 +117,16 @@ def _read_journal(folder: Path) -> Journal | None:
         return None
     except (WrongForm, TypeError) as error:  # of a name, of a key that is not known
         raise WrongFile(folder / _JOURNAL, str(error), AGAIN) from None
-    return Journal(folder, table["settings"], table["state"], shards)
+    return Journal(folder, table["settings"], table["state"], shards, table.get("files", {}))
 
 
 def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     for key in [*now, *before]:
         if before.get(key) != now.get(key):
+            said = f"{folder} was prepared with other settings"
+            if key in FILE_KEYS and before.keys() >= FILE_KEYS <= now.keys():
+                said = f"the files of {now['corpus']} have changed since {folder} was prepared"
             raise ConfigError(
-                f"{folder} was prepared with other settings ({key} is {before.get(key)!r} there "
-                f"and {now.get(key)!r} here): name another folder, or delete this one"
+                f"{said} ({key} is {before.get(key)!r} there and {now.get(key)!r} here): name "
+                "another folder, or delete this one"
             )

@@ -5,9 +5,7 @@ corpus gives the same bytes, by any number of workers and interruptions. The jou
 (`.prepare.json`) says which shards are whole. Whoever goes on skips their documents.
 """
 
-import contextlib
 import os
-from collections import Counter
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -18,9 +16,11 @@ from torchtitan.components.tokenizer import BaseTokenizer
 from torchtitan.tools.logging import logger
 
 from mixit_titan.data.bpe import check_vocabulary, train_tokenizer
-from mixit_titan.data.encoding import EncodedBatch, Encoder
-from mixit_titan.data.fast_encoder import EncoderName, FastEncoder, choose_encoder
-from mixit_titan.data.files import HubFiles
+from mixit_titan.data.corpus import Corpus
+from mixit_titan.data.encoding import EncodedBatch
+from mixit_titan.data.fast_encoder import EncoderName, choose_encoder
+from mixit_titan.data.fetching import FetchedFiles
+from mixit_titan.data.hub import HubFiles
 from mixit_titan.data.journal import Journal, alone, check_same, open_journal
 from mixit_titan.data.shards import (
     Manifest,
@@ -30,18 +30,16 @@ from mixit_titan.data.shards import (
     is_prepared,
     write_manifest,
 )
-from mixit_titan.data.sources import Corpus
-from mixit_titan.data.splits import unfinished
 from mixit_titan.data.tokenizers import (
     build_tokenizer,
     copy_tokenizer,
     fingerprint,
+    has_no_files,
     saved_tokenizer,
     vocabulary,
 )
 from mixit_titan.data.verification import check_tokenizer, verify
-from mixit_titan.data.workers import DocumentDiffers, encoded
-from mixit_titan.data.writer import SplitWriter
+from mixit_titan.data.writer import write_shards
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import writing
 
@@ -56,24 +54,19 @@ def prepare(
     workers: int,
     shard_tokens: int = SHARD_TOKENS,
     encoder: EncoderName = "auto",
+    keep: bool = False,
     wait: bool = False,
-    on_encoder: Callable[[str], None] = logger.info,
+    say: Callable[[str], None] = logger.info,
     on_start: Callable[[list[Shard]], None] = lambda finished: None,
     on_batch: Callable[[EncodedBatch], None] = lambda batch: None,
 ) -> Manifest:
     """Write the shards of a corpus, or those that are missing.
 
     `tokenizer` is a name as in `data.tokenizer`, or the size of one to be trained on the corpus.
+    With `keep`, the files of a corpus that is elsewhere stay in the folder when they are read.
     With `wait`, another process that prepares the same folder is waited for.
     """
-    built = None
-    settings = corpus.settings() | {"shard_tokens": shard_tokens}
-    if isinstance(tokenizer, int):
-        check_vocabulary(tokenizer)
-        settings["train_tokenizer"] = tokenizer
-    else:
-        built = build_tokenizer(tokenizer)
-        settings["tokenizer"] = fingerprint(built)
+    settings, built = identify(corpus, tokenizer, shard_tokens)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: name a folder")
     if is_prepared(folder):
@@ -82,18 +75,32 @@ def prepare(
         if is_prepared(folder):  # by the process that was waited for
             return _finished(folder, settings)
         journal = open_journal(folder, settings, corpus.files)
-        corpus = corpus.at(journal.state)
+        corpus = corpus.at(journal.state).fetched_to(folder, keep=keep)
         with writing(folder):
-            built = _save_tokenizer(folder, tokenizer, built, corpus)
+            built = save_tokenizer(folder, tokenizer, built, corpus)
         encode, said = choose_encoder(built, _dtype(built), encoder)
-        on_encoder(said)
+        say(said)
         on_start([*chain.from_iterable(journal.shards.values())])
-        _write_shards(journal, corpus, encode, workers, on_batch)
+        write_shards(journal, corpus, encode, workers, on_batch)
         manifest = _manifest(journal, corpus, built, tokenizer)
         with writing(folder):
             write_manifest(folder, manifest)
             journal.close()
+        if isinstance(corpus.files, FetchedFiles):
+            corpus.files.close()
     return manifest
+
+
+def identify(
+    corpus: Corpus, tokenizer: str | int, shard_tokens: int
+) -> tuple[dict[str, Any], BaseTokenizer | None]:
+    """What decides on the bytes of the shards, and the tokenizer unless it is to be trained."""
+    settings = corpus.settings() | {"shard_tokens": shard_tokens}
+    if isinstance(tokenizer, int):
+        check_vocabulary(tokenizer)
+        return settings | {"train_tokenizer": tokenizer}, None
+    built = build_tokenizer(tokenizer)
+    return settings | {"tokenizer": fingerprint(built)}, built
 
 
 def _finished(folder: Path, settings: dict[str, Any]) -> Manifest:
@@ -108,7 +115,7 @@ def available_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _save_tokenizer(
+def save_tokenizer(
     folder: Path, name: str | int, tokenizer: BaseTokenizer | None, corpus: Corpus
 ) -> BaseTokenizer:
     """Put the tokenizer's files into the folder. One that is to be trained is, unless it was."""
@@ -129,60 +136,29 @@ def _dtype(tokenizer: BaseTokenizer) -> np.dtype:
     return np.dtype("<u2" if vocabulary(tokenizer) <= 2**16 else "<u4")
 
 
-def _write_shards(
-    journal: Journal,
-    corpus: Corpus,
-    encoder: Encoder | FastEncoder,
-    workers: int,
-    on_batch: Callable[[EncodedBatch], None],
-) -> None:
-    writers: dict[str, SplitWriter] = {}
-    done = Counter(
-        {split: sum(s.documents for s in shards) for split, shards in journal.shards.items()}
-    )
-    with contextlib.ExitStack() as stack:
-        try:
-            for batch in encoded(unfinished(corpus.parts(), done), encoder, workers):
-                with writing(journal.folder):
-                    if batch.split not in writers:
-                        writer = SplitWriter(journal, batch.split)
-                        writers[batch.split] = stack.enter_context(writer)
-                    writers[batch.split].add(batch)
-                done[batch.split] += len(batch.lengths)
-                on_batch(batch)
-        except DocumentDiffers as error:
-            raise _differ(encoder, error, done) from None
-        _check_splits({*writers, *journal.shards}, corpus)
-        with writing(journal.folder):
-            for writer in writers.values():
-                writer.finish()
-
-
-def _differ(encoder: FastEncoder, error: DocumentDiffers, done: Counter[str]) -> ConfigError:
-    number, exact = done[error.split] + error.document + 1, encoder.exact.name
-    return ConfigError(
-        f"gigatoken does not give document {number:,} of {error.split} the ids of {exact}: run the "
-        f"same command with --encoder {exact} to resume with that"
-    )
-
-
-def _check_splits(splits: set[str], corpus: Corpus) -> None:
-    if not splits:
-        raise ConfigError(f"{corpus.name} is empty: there is no text in it")
-    for split in ("train", "validation"):
-        if split not in splits:
-            raise ConfigError(
-                f"{corpus.name} has too few documents: there is none for {split}; add some, or set "
-                "--train-documents and --validation-documents"
-            )
+def _command(journal: Journal, corpus: Corpus, tokenizer: str | int) -> list[str]:
+    """The words that prepare the same shards, in any working directory and folder."""
+    words = ["mixit-titan", "prepare", *corpus.words]
+    if isinstance(tokenizer, int):
+        words += ["--train-tokenizer", str(tokenizer)]
+    else:
+        path = tokenizer if has_no_files(tokenizer) else str(Path(tokenizer).resolve())
+        words += ["--tokenizer", path]
+    size = journal.settings["shard_tokens"]
+    return words if size == SHARD_TOKENS else [*words, "--shard-tokens", str(size)]
 
 
 def _manifest(
     journal: Journal, corpus: Corpus, tokenizer: BaseTokenizer, name: str | int
 ) -> Manifest:
-    source: dict[str, Any] = {"settings": journal.settings}
-    if isinstance(corpus.files, HubFiles):
-        source["revision"] = journal.state
+    source: dict[str, Any] = {
+        "settings": journal.settings,
+        "command": _command(journal, corpus, name),
+    }
+    if isinstance(corpus.files, FetchedFiles):
+        source["files"] = journal.files
+        if isinstance(corpus.files.source, HubFiles):
+            source["revision"] = journal.state
     return Manifest(
         source=source,
         dtype=_dtype(tokenizer).name,

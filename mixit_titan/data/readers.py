@@ -12,7 +12,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,6 +31,11 @@ _LONGEST = 2**30  # bytes of a line of JSON
 
 def has_records(name: str) -> bool:
     return name.endswith(RECORDS)
+
+
+def reading_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Texts come before records in a corpus."""
+    return tuple(sorted(names, key=lambda name: (has_records(name), name)))
 
 
 def read_records(file: Path, text_key: str) -> Iterator[bytes]:

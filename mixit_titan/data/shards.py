@@ -12,6 +12,7 @@ import contextlib
 import functools
 import re
 import resource
+import shlex
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ _OTHER_FILES = 256  # that a process may have open besides those of a split
 _COUNTS = {"documents": COUNT, "tokens": COUNT, "bytes": COUNT}
 SHARD_FORM = {"name": str, **_COUNTS, "sha256": {"tokens": str, "ends": str}}
 _FORM = {
-    "source": {"settings?": dict},
+    "source": {"settings?": dict, "command?": [str], "files?": {"*": {"*": COUNT}}},
     "dtype": str,
     "tokenizer": {"name": str, "fingerprint": str, "vocab_size": COUNT, "eos_id": COUNT},
     "splits": {"*": {**_COUNTS, "shards": [SHARD_FORM]}},
@@ -89,6 +90,15 @@ class Manifest:
     @property
     def id_dtype(self) -> np.dtype:
         return _DTYPES[self.dtype]
+
+    def mending(self, folder: Path) -> str:
+        """What to do about a shard that is not as the manifest says."""
+        if "settings" not in self.source:  # not made from texts
+            return AGAIN
+        if "command" not in self.source:  # of an earlier version
+            return "run the command that prepared the folder again, with --verify, to mend it"
+        words = [*self.source["command"], "--out", str(folder), "--verify"]
+        return f"mend it with:\n  {shlex.join(words)}"
 
 
 def is_prepared(folder: str | Path) -> bool:
@@ -175,6 +185,7 @@ class TokenSplit:
         self.folder, self.name = folder, name
         self.dtype, self.eos_id = manifest.id_dtype, manifest.tokenizer.eos_id
         self.vocab = manifest.tokenizer.vocab_size
+        self.mending = manifest.mending(folder)
         split = manifest.splits[name]
         self.tokens, self.documents, self.bytes = split.tokens, split.documents, split.bytes
         self.shards = [shard for shard in split.shards if shard.documents]
@@ -194,7 +205,10 @@ class TokenSplit:
         self._open()
 
     def _map_file(self, shard: int, ending: str) -> np.ndarray:
-        return map_shard(self.folder, self.shards[shard], self.dtype, ending)
+        try:
+            return map_shard(self.folder, self.shards[shard], self.dtype, ending)
+        except WrongFile as wrong:
+            raise WrongFile(wrong.path, wrong.problem, self.mending) from None
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Tokens start..stop of the whole split: a view of the file where they lie in one shard."""
@@ -227,7 +241,7 @@ class TokenSplit:
 
     def changed(self, found: str) -> RankFailed:
         """For what is found in files that were verified when the run began."""
-        return RankFailed(f"{self.folder} was changed meanwhile, it has {found}: {AGAIN}")
+        return RankFailed(f"{self.folder} was changed meanwhile, it has {found}: {self.mending}")
 
     def documents_before(self, tokens: np.ndarray) -> np.ndarray:
         """How many documents begin before each of `tokens` (above 0) of the split."""

@@ -1,8 +1,8 @@
 """Which documents are for training and which for validation: disjoint, and the same every time."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,10 @@ from mixit_titan.hashing import text_hash
 HELD_OUT = 20  # one document in so many is for validation
 _LOW = 2**64 // HELD_OUT
 _FEW = 256  # texts that are looked at before the first one is assigned
+_END = 2**63
+
+Wanted = Mapping[str, Sequence[range]]
+"""Split -> the numbers of its documents, in their order; of a split that is not named, all."""
 
 
 class Document(NamedTuple):
@@ -50,8 +54,11 @@ class ByText:
     limit: int
 
     @classmethod
-    def of(cls, texts: Iterable[bytes]) -> "ByText":
-        """The rule for these texts, of which few are looked at."""
+    def of(cls, texts: Iterable[bytes], known: int = 0) -> "ByText":
+        """The rule for these texts, of which few are looked at, and none where so many are known to
+        be there."""
+        if known >= _FEW:
+            return cls(_LOW)
         first = [text_hash(text) for text in islice(texts, _FEW)]
         # Of few texts perhaps none has a low hash: then the lowest is held out.
         return cls(_LOW if len(first) == _FEW else max(_LOW, min(first, default=0) + 1))
@@ -76,44 +83,61 @@ class RowGroup:
     place: int = 0
     """Of its first document in the corpus."""
     rule: ByCount | ByText | None = None
-    finished: tuple[tuple[str, int], ...] = ()
-    """How many of the first documents of a split are not wanted."""
+    wanted: dict[str, tuple[range, ...]] | None = None
+    """Split -> the numbers of its documents in this group that are wanted. None: all are."""
 
     def documents(self) -> Iterator[Document]:
-        skip = Counter(dict(self.finished))
+        numbers: Counter[str] = Counter()
         texts = read_row_group(self.file, self.number, self.text_key, self.first_row)
         for place, text in enumerate(texts, self.place):
             split = self.rule.split(place, text)
             if split is None:
                 return
-            if skip[split]:
-                skip[split] -= 1
-            else:
+            if self.wanted is None:
                 yield Document(split, text)
+                continue
+            if any(numbers[split] in some for some in self.wanted[split]):
+                yield Document(split, text)
+            numbers[split] += 1
 
 
-def assigned(
-    pieces: Iterable[bytes | RowGroup], rule: ByCount | ByText
-) -> Iterator[Document | RowGroup]:
+@dataclass(frozen=True)
+class FileEnd:
+    """Comes after the documents of a file that can be deleted when all of them are done."""
+
+    name: str
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many documents of each split it has that did not come, because nobody wants them."""
+
+
+Piece = bytes | RowGroup | FileEnd
+Part = Document | RowGroup | FileEnd
+
+
+def assigned(pieces: Iterable[Piece], rule: ByCount | ByText) -> Iterator[Part]:
     """Texts and row groups by the splits of a rule."""
     place = 0
     for piece in pieces:
         if isinstance(piece, RowGroup):
             yield replace(piece, place=place, rule=rule)
             place += piece.rows
+        elif isinstance(piece, FileEnd):
+            yield piece
+            place += piece.left_out.total()
         else:
             yield Document(rule.split(place, piece), piece)
             place += 1
 
 
-def by_count(
-    pieces: Iterable[bytes | RowGroup], rule: ByCount, source: str
-) -> Iterator[Document | RowGroup]:
+def by_count(pieces: Iterable[Piece], rule: ByCount, source: str) -> Iterator[Part]:
     """As many documents as the rule says, and no file is opened for more."""
     wanted, count = rule.train + rule.validation, 0
     for part in assigned(pieces, rule):
         yield part
-        count += part.rows if isinstance(part, RowGroup) else 1
+        if isinstance(part, FileEnd):
+            count += part.left_out.total()
+        else:
+            count += part.rows if isinstance(part, RowGroup) else 1
         if count >= wanted:
             return
     raise ConfigError(
@@ -123,26 +147,73 @@ def by_count(
     )
 
 
-def unfinished(
-    parts: Iterable[Document | RowGroup], finished: Counter[str]
-) -> Iterator[Document | RowGroup]:
-    """Without the first documents of each split. A row group of finished documents alone is left
-    out, so that a count that is known need not be read."""
-    left = Counter(finished)
+def following(counts: Mapping[str, int]) -> Wanted:
+    """All but the first documents of each split."""
+    return {split: (range(count, _END),) for split, count in counts.items()}
+
+
+def chosen(parts: Iterable[Part], wanted: Wanted) -> Iterator[Part]:
+    """The documents that are wanted. A row group without any is left out, so that one whose counts
+    are known need not be read; nothing is read after the last document."""
+    before: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
     for part in parts:
-        if isinstance(part, Document):
-            if left[part.split]:
-                left[part.split] -= 1
-            else:
-                yield part
-        elif not left.total():
+        if isinstance(part, FileEnd):
+            yield replace(part, left_out=part.left_out + left_out)
+            before += part.left_out
+            left_out.clear()
+        elif _all_follow(wanted, before):
             yield part
+        elif isinstance(part, Document):
+            if _inside(wanted, part.split, before[part.split], 1):
+                yield part
+            else:
+                left_out[part.split] += 1
+            before[part.split] += 1
         else:
             counts = part.rule.count(part)
-            skip = {split: min(left[split], count) for split, count in counts.items()}
-            left -= Counter(skip)
-            if skip != dict(counts):
-                yield replace(part, finished=tuple(skip.items()))
+            inside = {
+                split: _inside(wanted, split, before[split], counts[split]) for split in counts
+            }
+            if any(inside.values()):
+                yield replace(part, wanted=inside)
+            left_out += counts - Counter({split: sum(map(len, inside[split])) for split in inside})
+            before += counts
+        if wanted and all(
+            not some or before[split] >= some[-1].stop for split, some in wanted.items()
+        ):
+            return
+
+
+def unneeded(
+    names: Iterable[str], files: Mapping[str, Mapping[str, int]], wanted: Wanted
+) -> dict[str, Counter[str]]:
+    """The files without a document that is wanted, of those whose documents of each split were
+    counted; and the counts."""
+    found = {}
+    before: Counter[str] = Counter()
+    for name in names:
+        if name not in files:
+            break
+        counts = Counter(files[name])
+        if not any(_inside(wanted, split, before[split], counts[split]) for split in counts):
+            found[name] = counts
+        before += counts
+    return found
+
+
+def _all_follow(wanted: Wanted, before: Counter[str]) -> bool:
+    return all(
+        some and before[split] >= some[-1].start and some[-1].stop == _END
+        for split, some in wanted.items()
+    )
+
+
+def _inside(wanted: Wanted, split: str, first: int, count: int) -> tuple[range, ...]:
+    """The wanted ones of `count` documents, counted from the first of them."""
+    some = wanted.get(split, (range(_END),))
+    clipped = [range(max(r.start - first, 0), min(r.stop - first, count)) for r in some]
+    return tuple(r for r in clipped if r)
 
 
 def held_out(names: Iterable[str]) -> set[str]:

@@ -30,6 +30,7 @@ from mixit_titan.reading import WrongFile, json_if_good, regular
 _MEMORY = ".verified.json"
 _LOCK = ".verified.lock"
 _THREADS = 8
+_OTHER_SUM = "its checksum is not the one in the manifest"
 
 _AT_A_TIME = 2**24  # tokens
 
@@ -43,7 +44,8 @@ def verify(folder: str | Path) -> Manifest:
     folder = Path(folder)
     manifest = read_manifest(folder)
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    _check_sizes(folder, shards, manifest.id_dtype)
+    for _, problem in _wrong_sizes(folder, shards, manifest.id_dtype):
+        raise ConfigError(f"{problem}: {manifest.mending(folder)}")
     expected = {
         path: shard.sha256[ending]
         for shard in shards
@@ -58,21 +60,39 @@ def verify(folder: str | Path) -> Manifest:
     return manifest
 
 
-def check_tokenizer(folder: Path, manifest: Manifest) -> None:
+def damaged(folder: Path, manifest: Manifest) -> dict[str, str]:
+    """Shard -> what is wrong with it. All checksums are computed, whatever is remembered: a disk
+    may give other bytes than those that were written to it."""
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    found = {shard.name: said for shard, said in _wrong_sizes(folder, shards, manifest.id_dtype)}
+    left = [shard for shard in shards if shard.name not in found]
+    paths = [(shard, *file) for shard in left for file in shard.files(folder).items()]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        sums = threads.map(_checksum_or_error, [path for _, _, path in paths])
+        for (shard, ending, path), digest in zip(paths, sums, strict=True):
+            if isinstance(digest, ConfigError):
+                found[shard.name] = str(digest)
+            elif digest != shard.sha256[ending]:
+                found[shard.name] = f"{path} is damaged, {_OTHER_SUM}"
+    return found
+
+
+def check_tokenizer(folder: Path, manifest: Manifest, advice: str | None = None) -> None:
     """The tokenizer in a prepared folder is that of its tokens."""
+    advice = advice or manifest.mending(folder)
     try:
         tokenizer = build_tokenizer(saved_tokenizer(folder) or "bytes")
     except ConfigError as error:
-        raise ConfigError(f"{error}: {AGAIN}") from None
+        raise ConfigError(f"{error}: {advice}") from None
     record = manifest.tokenizer
     if (fingerprint(tokenizer), tokenizer.eos_id) != (record.fingerprint, record.eos_id):
         raise ConfigError(
             f"{folder / 'tokenizer'} does not hold {record.name!r}, the tokenizer of its tokens by "
-            f"the manifest: put its files back, or {AGAIN}"
+            f"the manifest: put its files back, or {advice}"
         )
 
 
-def _check_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> None:
+def _wrong_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> Iterator[tuple[Shard, str]]:
     """A file that is missing or cut short is found without reading it."""
     for shard in shards:
         sizes = {
@@ -83,11 +103,10 @@ def _check_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> None:
             try:
                 size = path.stat().st_size
             except OSError as error:
-                raise ConfigError(f"{path} is missing ({error.strerror}): {AGAIN}") from None
+                yield shard, f"{path} is missing ({error.strerror})"
+                continue
             if size != sizes[ending]:
-                raise ConfigError(
-                    f"{path} has {size:,} bytes and its manifest says {sizes[ending]:,}: {AGAIN}"
-                )
+                yield shard, f"{path} has {size:,} bytes and its manifest says {sizes[ending]:,}"
 
 
 def _compute(
@@ -99,9 +118,7 @@ def _compute(
     with ThreadPoolExecutor(_THREADS) as threads:
         for path, digest in zip(unknown, threads.map(_checksum, unknown), strict=True):
             if digest != expected[path]:
-                raise ConfigError(
-                    f"{path} is damaged, its checksum is not the one in the manifest: {AGAIN}"
-                )
+                raise ConfigError(f"{path} is damaged, {_OTHER_SUM}: {manifest.mending(folder)}")
         changed = {path.stem for path in unknown}
         shards = [shard for split in manifest.splits.values() for shard in split.shards]
         new = [shard for shard in shards if shard.name in changed]
@@ -140,6 +157,13 @@ def _checksum(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _checksum_or_error(path: Path) -> str | ConfigError:
+    try:
+        return _checksum(path)
+    except ConfigError as error:
+        return error
 
 
 def _state(expected: dict[Path, str]) -> State:

@@ -19,7 +19,7 @@ import numpy as np
 
 from mixit_titan.data.encoding import EncodedBatch, Encoder
 from mixit_titan.data.fast_encoder import EncodersDiffer, FastEncoder
-from mixit_titan.data.splits import Document, RowGroup
+from mixit_titan.data.splits import FileEnd, Part, RowGroup
 from mixit_titan.errors import ConfigError
 
 _BATCH = 2**18  # bytes that a worker gets at once
@@ -43,14 +43,15 @@ class DocumentDiffers(Exception):
         """Its place among those of the split that were not yet given."""
 
 
-Task = Texts | RowGroup
-Result = list[EncodedBatch] | ConfigError | DocumentDiffers
+Task = Texts | RowGroup | FileEnd
+Result = list[EncodedBatch] | FileEnd | ConfigError | DocumentDiffers
 
 
 def encoded(
-    parts: Iterable[Document | RowGroup], encoder: Encoder | FastEncoder, workers: int
-) -> Iterator[EncodedBatch]:
-    """The documents of each split in their order."""
+    parts: Iterable[Part], encoder: Encoder | FastEncoder, workers: int
+) -> Iterator[EncodedBatch | FileEnd]:
+    """The documents of each split in their order; the end of a file when nobody reads it any
+    more."""
     tasks = _tasks(parts)
     if workers == 1:
         results = (_result(task, encoder) for task in tasks)
@@ -60,18 +61,18 @@ def encoded(
         yield from _given(_in_order(tasks, connections))
 
 
-def _given(results: Iterable[Result]) -> Iterator[EncodedBatch]:
+def _given(results: Iterable[Result]) -> Iterator[EncodedBatch | FileEnd]:
     for result in results:
         if isinstance(result, Exception):
             raise result
-        yield from result
+        yield from [result] if isinstance(result, FileEnd) else result
 
 
-def _tasks(parts: Iterable[Document | RowGroup]) -> Iterator[Task]:
+def _tasks(parts: Iterable[Part]) -> Iterator[Task]:
     texts: dict[str, list[bytes]] = {}
     sizes: Counter[str] = Counter()
     for part in parts:
-        if isinstance(part, RowGroup):
+        if isinstance(part, RowGroup | FileEnd):
             yield from map(Texts, texts.keys(), texts.values())  # what comes before it
             texts, sizes = {}, Counter()
             yield part
@@ -86,6 +87,8 @@ def _tasks(parts: Iterable[Document | RowGroup]) -> Iterator[Task]:
 
 
 def _result(task: Task, encoder: Encoder | FastEncoder) -> Result:
+    if isinstance(task, FileEnd):
+        return task
     splits: dict[str, list[bytes]] = {}
     batches = []
     try:
@@ -112,6 +115,10 @@ def _in_order(tasks: Iterator[Task], workers: list[Connection]) -> Iterator[Resu
     while following is not None or number > finished:
         free = min(workers, key=lambda worker: len(given[worker]))
         ahead = number - finished < _AHEAD * len(workers)
+        if isinstance(following, FileEnd):
+            done[number] = following
+            number, following = number + 1, next(tasks, None)
+            continue
         if following is not None and ahead and len(given[free]) < _QUEUED:
             with _alive():
                 _send_task(free, following)

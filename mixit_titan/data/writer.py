@@ -3,15 +3,23 @@
 import contextlib
 import hashlib
 import os
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from mixit_titan.data.encoding import EncodedBatch
+from mixit_titan.data.corpus import Corpus
+from mixit_titan.data.encoding import EncodedBatch, Encoder
+from mixit_titan.data.fast_encoder import FastEncoder
+from mixit_titan.data.fetching import AT_ONCE, FetchedFiles
 from mixit_titan.data.journal import Journal
 from mixit_titan.data.shards import Shard
-from mixit_titan.files import sync_folder
+from mixit_titan.data.splits import FileEnd, chosen, following, unneeded
+from mixit_titan.data.workers import DocumentDiffers, encoded
+from mixit_titan.errors import ConfigError
+from mixit_titan.files import sync_folder, writing
 
 _BUFFER = 2**20
 
@@ -48,7 +56,7 @@ class SplitWriter:
     `shard_tokens`: no document lies in two. A shard that is unfinished on leaving is removed."""
 
     def __init__(self, journal: Journal, split: str) -> None:
-        self.journal, self.split = journal, split
+        self.journal, self.split, self.folder = journal, split, journal.folder
         self.shard_tokens: int = journal.settings["shard_tokens"]
         self.files: dict[str, ShardFile] = {}
 
@@ -77,7 +85,7 @@ class SplitWriter:
     def _begin(self) -> None:
         self.documents = self.tokens = self.bytes = 0
         for ending in ("tokens", "ends"):
-            self.files[ending] = ShardFile(self.journal.folder / f"{self.name}.{ending}")
+            self.files[ending] = ShardFile(self.folder / f"{self.name}.{ending}")
 
     def finish(self) -> None:
         if not self.files:
@@ -89,8 +97,12 @@ class SplitWriter:
             bytes=self.bytes,
             sha256={ending: file.finish() for ending, file in self.files.items()},
         )
-        sync_folder(self.journal.folder)
+        sync_folder(self.folder)
         self.files = {}
+        self.enter(shard)
+
+    def enter(self, shard: Shard) -> None:
+        """Say that it is on the disk."""
         self.journal.add(self.split, shard)
 
     def __enter__(self) -> "SplitWriter":
@@ -99,3 +111,88 @@ class SplitWriter:
     def __exit__(self, *_: object) -> None:
         for file in self.files.values():
             file.discard()
+
+
+def write_shards(
+    journal: Journal,
+    corpus: Corpus,
+    encoder: Encoder | FastEncoder,
+    workers: int,
+    on_batch: Callable[[EncodedBatch], None],
+) -> None:
+    """Those that the journal does not have yet."""
+    writers: dict[str, SplitWriter] = {}
+    done = journal.documents()
+    wanted = following(done)
+    files = FileUse(journal, corpus.files) if isinstance(corpus.files, FetchedFiles) else None
+    with contextlib.ExitStack() as stack:
+        if files is not None:
+            stack.callback(corpus.files.stop)
+        try:
+            for batch in encoded(chosen(corpus.parts(), wanted), encoder, workers):
+                if isinstance(batch, FileEnd):
+                    files.end(batch)
+                    continue
+                with writing(journal.folder):
+                    if batch.split not in writers:
+                        writer = SplitWriter(journal, batch.split)
+                        writers[batch.split] = stack.enter_context(writer)
+                    writers[batch.split].add(batch)
+                done[batch.split] += len(batch.lengths)
+                if files is not None:
+                    files.documents[batch.split] += len(batch.lengths)
+                on_batch(batch)
+        except DocumentDiffers as error:
+            raise _differ(encoder, error, done) from None
+        _check_splits({*writers, *journal.shards}, corpus)
+        with writing(journal.folder):
+            for writer in writers.values():
+                writer.finish()
+
+
+class FileUse:
+    """Which files that were fetched are in finished shards. Those are deleted, and not fetched
+    again to resume."""
+
+    def __init__(self, journal: Journal, files: FetchedFiles) -> None:
+        self.journal, self.files = journal, files
+        files.unneeded = self._in_shards()
+        files.ahead = AT_ONCE
+        self.documents: Counter[str] = Counter()
+        """Of the file that is read."""
+        self.shards = 0
+
+    def end(self, end: FileEnd) -> None:
+        self.journal.files[end.name] = dict(self.documents + end.left_out)
+        self.documents.clear()
+        shards = sum(map(len, self.journal.shards.values()))
+        if shards == self.shards:
+            return
+        self.shards = shards
+        with writing(self.journal.folder):
+            self.journal.write()  # which says that they need not be there
+            for name in self._in_shards():
+                self.files.release(name)
+
+    def _in_shards(self) -> dict[str, Counter[str]]:
+        wanted = following(self.journal.documents())
+        return unneeded(self.files.names, self.journal.files, wanted)
+
+
+def _differ(encoder: FastEncoder, error: DocumentDiffers, done: Counter[str]) -> ConfigError:
+    number, exact = done[error.split] + error.document + 1, encoder.exact.name
+    return ConfigError(
+        f"gigatoken does not give document {number:,} of {error.split} the ids of {exact}: run the "
+        f"same command with --encoder {exact} to resume with that"
+    )
+
+
+def _check_splits(splits: set[str], corpus: Corpus) -> None:
+    if not splits:
+        raise ConfigError(f"{corpus.name} is empty: there is no text in it")
+    for split in ("train", "validation"):
+        if split not in splits:
+            raise ConfigError(
+                f"{corpus.name} has too few documents: there is none for {split}; add some, or set "
+                "--train-documents and --validation-documents"
+            )

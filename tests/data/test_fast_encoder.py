@@ -116,7 +116,7 @@ def test_the_encoder_changes_no_byte(corpus: str, ranks: str, tmp_path: Path) ->
     said: list[str] = []
     for name in ("auto", "gigatoken", "tiktoken"):
         arguments = {"encoder": name, "workers": 2, "shard_tokens": 999}
-        prepare(find_corpus(corpus), ranks, tmp_path / name, on_encoder=said.append, **arguments)
+        prepare(find_corpus(corpus), ranks, tmp_path / name, say=said.append, **arguments)
     assert content(tmp_path / "auto") == content(tmp_path / "tiktoken")
     assert content(tmp_path / "gigatoken") == content(tmp_path / "tiktoken")
     compared = "Encoding with gigatoken, compared to tiktoken throughout"

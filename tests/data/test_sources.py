@@ -1,22 +1,17 @@
 """Corpora by name, their splits, and the hub."""
 
 import errno
-import http.server
-import json
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import huggingface_hub.constants as hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mixit_titan.data.encoding import EncodedBatch
-from mixit_titan.data.prepare import prepare
+from mixit_titan.data.corpus import Corpus
 from mixit_titan.data.readers import read_pieces
-from mixit_titan.data.sources import Corpus, find_corpus, fineweb_files
+from mixit_titan.data.sources import find_corpus, fineweb_files
 from mixit_titan.data.splits import last_part
 from mixit_titan.errors import ConfigError
 from tests.data.tokens import stories, write_jsonl
@@ -79,10 +74,37 @@ def test_counts_overrule_the_hash(tmp_path: Path) -> None:
         splits(find_corpus(file, train_documents=44, validation_documents=7))
 
 
-@pytest.mark.parametrize(("train", "validation"), [(30, 1), (60, 3)])
-def test_training_documents_alone_hold_a_twentieth_as_many_out(train: int, validation: int) -> None:
-    corpus = find_corpus("stdlib", train_documents=train)
-    assert (corpus.train_documents, corpus.validation_documents) == (train, validation)
+@pytest.mark.parametrize(("train", "validation"), [(30, 1), (60, 3), (19, 1)])
+@pytest.mark.parametrize("kind", ["stdlib", "file", "folder", "fineweb-edu"])
+def test_training_documents_alone_hold_a_twentieth_as_many_out(
+    tmp_path: Path, kind: str, train: int, validation: int
+) -> None:
+    made = [f"text {n}" for n in range(100)]
+    file = str(write_jsonl(tmp_path / "a.jsonl", made))
+    name = {"file": file, "folder": str(tmp_path)}.get(kind, kind)
+    local = file if kind == "fineweb-edu" else None
+    found = splits(find_corpus(name, local=local, train_documents=train))
+    assert {split: len(texts) for split, texts in found.items()} == {
+        "train": train,
+        "validation": validation,
+    }
+
+
+def test_training_documents_alone_leave_wikitext_its_own_validation(tmp_path: Path) -> None:
+    for name, count in {"train": 5, "valid": 3}.items():
+        lines = "".join(f" \n = {n} = \n \n On {n} . \n" for n in range(count))
+        (tmp_path / f"{name}.txt").write_text(lines)
+    found = splits(find_corpus("wikitext-2", local=str(tmp_path), train_documents=2))
+    assert {split: len(texts) for split, texts in found.items()} == {"train": 2, "validation": 3}
+
+
+@pytest.mark.parametrize(("train", "validation"), [(9_500_000, 4_096), (81_920, 4_096), (200, 10)])
+def test_fineweb_holds_out_no_more_than_the_paper(
+    tmp_path: Path, train: int, validation: int
+) -> None:
+    local = str(write_jsonl(tmp_path / "a.jsonl", ["x"]))
+    corpus = find_corpus("fineweb-edu", local=local, train_documents=train)
+    assert corpus.validation_documents == validation
 
 
 def test_the_papers_split_is_the_default_of_fineweb(tmp_path: Path) -> None:
@@ -146,131 +168,21 @@ def test_a_folder_without_texts(tmp_path: Path) -> None:
         find_corpus("wikitext-2", local=str(tmp_path))
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub of these tests is this machine, whatever the environment says of the real one."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
-
-
-REVISION = "0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.fixture
-def newest() -> list[str]:
-    """The hub's revisions; the last one is the newest."""
-    return [REVISION]
-
-
-@pytest.fixture
-def hub_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newest: list[str]
-) -> Iterator[Path]:
-    """A folder whose datasets a local server offers as the hub does."""
-    root = tmp_path / "hub"
-    root.mkdir()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = self.path.split("?")[0].strip("/").split("/")
-            if parts[:2] == ["api", "datasets"]:
-                self.dataset("/".join(parts[2:4]), parts[5] if len(parts) > 5 else newest[-1])
-            else:
-                self.file(root / "/".join(parts[1:3]) / "/".join(parts[5:]))
-
-        do_HEAD = do_GET
-
-        def dataset(self, repo: str, revision: str) -> None:
-            files = [p for p in (root / repo).rglob("*") if p.is_file()]
-            names = [{"rfilename": p.relative_to(root / repo).as_posix()} for p in files]
-            self.answer(json.dumps({"id": repo, "sha": revision, "siblings": names}).encode())
-
-        def file(self, path: Path) -> None:
-            self.answer(path.read_bytes(), {"X-Repo-Commit": REVISION, "ETag": f'"{path.name}"'})
-
-        def answer(self, body: bytes, headers: dict[str, str] | None = None) -> None:
-            self.send_response(200)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    resolve = address + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(hub, "ENDPOINT", address)
-    monkeypatch.setattr(hub, "HUGGINGFACE_CO_URL_TEMPLATE", resolve)
-    monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    yield root
-    server.shutdown()
-    server.server_close()
-
-
-def write_table(path: Path, texts: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"text": texts, "url": texts}), path)
-
-
-def test_fineweb_comes_from_the_hub_in_order(hub_folder: Path) -> None:
-    made = stories(40)
-    sample = hub_folder / "HuggingFaceFW/fineweb-edu/sample"
-    write_table(sample / "10BT/001_00000.parquet", made[20:])
-    write_table(sample / "10BT/000_00000.parquet", made[:20])
-    write_table(sample / "100BT/000_00000.parquet", ["of another subset"])
-    corpus = find_corpus("fineweb-edu", train_documents=25, validation_documents=10)
-    assert splits(corpus) == {"train": made[:25], "validation": made[25:35]}
-    assert corpus.files.state() == REVISION
-    with pytest.raises(ConfigError, match="has no tables in 'sample/11BT'"):
-        splits(find_corpus("fineweb-edu", subset="sample-11BT"))
-
-
-def test_a_preparation_goes_on_with_the_revision_that_it_began_with(
-    hub_folder: Path, newest: list[str], tmp_path: Path
-) -> None:
-    table = hub_folder / "HuggingFaceFW/fineweb-edu/sample/10BT/000_00000.parquet"
-    write_table(table, stories(40))
-    corpus = find_corpus("fineweb-edu", train_documents=30, validation_documents=10)
-
-    def stop(batch: EncodedBatch) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        prepare(corpus, "bytes", tmp_path / "out", workers=1, shard_tokens=99, on_batch=stop)
-    newest.append("f" * 40)
-    corpus = find_corpus("fineweb-edu", train_documents=30, validation_documents=10)
-    manifest = prepare(corpus, "bytes", tmp_path / "out", workers=1, shard_tokens=99)
-    assert corpus.files.state() == "f" * 40
-    assert manifest.source["revision"] == REVISION
-    assert manifest.splits["train"].documents == 30
-
-
-def test_wikitext_has_its_three_splits(hub_folder: Path, tmp_path: Path) -> None:
-    folder = hub_folder / "Salesforce/wikitext/wikitext-2-raw-v1"
+def test_wikitext_has_its_three_splits(tmp_path: Path) -> None:
+    folder = tmp_path / "hub" / "wikitext-2-raw-v1"
     text = {"train": "A", "validation": "B", "test": "C"}
     for split, name in text.items():
         rows = ["", f" = {name} = \n", "", f" On {name} . \n"]
-        write_table(folder / f"{split}-00000-of-00001.parquet", rows)
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"text": rows}), folder / f"{split}-00000-of-00001.parquet")
     expected = {s: [f" \n = {name} = \n \n On {name} . \n"] for s, name in text.items()}
-    assert splits(find_corpus("wikitext-2")) == expected
-    local = str(hub_folder / "Salesforce/wikitext")
+    local = str(tmp_path / "hub")
     assert splits(find_corpus("wikitext-2", local=local)) == expected
     (tmp_path / "texts").mkdir()
     for split, name in {"train": "train.txt", "validation": "valid.txt"}.items():
         (tmp_path / "texts" / name).write_text(expected[split][0])
     found = splits(find_corpus("wikitext-2", local=str(tmp_path / "texts")))
     assert found == {split: expected[split] for split in ("train", "validation")}
-
-
-def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
-    with pytest.raises(ConfigError, match=r"cannot be fetched from the hub.*--local"):
-        splits(find_corpus("fineweb-edu"))
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mixit_titan.data import readers, sources, workers
+from mixit_titan.data import corpus as corpora
+from mixit_titan.data import readers, workers
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.data.prepare import prepare
 from mixit_titan.data.sources import find_corpus
-from mixit_titan.data.splits import Document, RowGroup, unfinished
+from mixit_titan.data.splits import Document, RowGroup, chosen, following
 from mixit_titan.data.tokenizers import ByteTokenizer
 from mixit_titan.data.workers import encoded
 from mixit_titan.errors import ConfigError
@@ -87,7 +88,7 @@ def test_row_groups_are_read_by_workers_to_the_same_bytes(
     groups = [part for part in corpus.parts() if isinstance(part, RowGroup)]
     assert len(groups) == (8 if counts else 10)
     with monkeypatch.context() as patch:  # every text is read here and sent
-        patch.setattr(sources, "_LARGE", 0)
+        patch.setattr(corpora, "_LARGE", 0)
         assert not any(isinstance(part, RowGroup) for part in corpus.parts())
         prepare(corpus, "bytes", tmp_path / "sent", workers=2, **arguments)
     for count in (1, 3):
@@ -102,7 +103,7 @@ def test_finished_documents_of_row_groups_are_left_out(table: Path, counts: dict
     for train, validation in ((0, 0), (20, 0), (20, 3), (33, 1), (199, 4), (180, 5)):
         left = Counter(train=train, validation=validation)
         found = []
-        for part in unfinished(corpus.parts(), left):
+        for part in chosen(corpus.parts(), following(left)):
             found += [part] if isinstance(part, Document) else part.documents()
         expected = []
         for document in documents:
@@ -118,11 +119,11 @@ def test_row_groups_of_a_known_count_are_not_read_to_be_left_out(
 ) -> None:
     corpus = find_corpus(str(table), train_documents=200, validation_documents=50)
     monkeypatch.setattr(readers, "_check_column", None)  # nothing can be read
-    parts = list(unfinished(corpus.parts(), Counter(train=190)))
-    assert [(part.number, part.finished) for part in parts] == [
-        (5, (("train", 10), ("validation", 0))),
-        (6, ()),
-        (7, ()),
+    parts = list(chosen(corpus.parts(), following({"train": 190})))
+    assert [(part.number, part.wanted) for part in parts] == [
+        (5, {"train": (range(10, 20),), "validation": (range(12),)}),
+        (6, None),
+        (7, None),
     ]
 
 

@@ -74,6 +74,7 @@ def _readers_of_shards(good: Good) -> list[Case]:
     return [
         Case([*train, "--training.steps", "1"], seconds=TRAINS, may_leave=("run", *left)),
         Case(prepare, may_leave=left),
+        Case([*prepare, "--verify", "--workers", "1"], may_leave=(*left, "*.tokens", "*.ends")),
         Case(["params", str(good.config), "--data.path", "data"]),
     ]
 
