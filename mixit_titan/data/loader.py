@@ -193,7 +193,7 @@ class RowLoader(Configurable):
                 "or choose another --dump_folder"
             )
         if self.config.sources:
-            self.order.load(state_dict.get("sources", "[]"), state_dict["consumed"])
+            self.order.continue_from(state_dict.get("sources", "[]"), state_dict["consumed"])
             self.batches.block = -1  # what was computed before
         self.consumed = state_dict["consumed"]
         self.repeats = [repeats for _, repeats in self.given().values()]

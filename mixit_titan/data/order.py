@@ -48,7 +48,7 @@ class Order:
             [{"given": n, "lengths": p.lengths} for n, p in zip(rows, self.passes, strict=True)]
         )
 
-    def load(self, state: str, consumed: int) -> None:
+    def continue_from(self, state: str, consumed: int) -> None:
         """Go on from a state, also in a source that was made longer since. It is refused where the
         weights give other rows than it has had."""
         saved = _read(state)
