@@ -103,24 +103,24 @@ def test_a_search_never_sees_what_is_reported(tmp_path: Path) -> None:
     (slow,), (quick,) = task_grid(plan, "hop", "mixit", width=512, batch=128)
     finish(quick, 0.5)
     assert places(plan) == [[FIRST_SEED], [FIRST_SEED]]
-    assert places(replace(plan, failed=frozenset([slow.folder]))) == [[200, 201]]
+    assert places(replace(plan, failed=frozenset([slow.folder]))) == [[300, 301]]
     finish(slow, 0.9)
-    assert places(plan) == [[200, 201]]
+    assert places(plan) == [[300, 301]]
     ((first, second),) = task_grid(plan, "hop", "mixit", width=512, batch=128)
     assert first.arguments[0].settings.held_out == "test"
     assert first.settings["lr"] == slow.settings["lr"] != quick.settings["lr"]
     finish(first, 0.25)
     finish(second, 0.75)
     found = Cell(task_grid(plan, "hop", "mixit", width=512, batch=128)).measured
-    assert dict(found.values) == {"200": 0.25, "201": 0.75}
+    assert dict(found.values) == {"300": 0.25, "301": 0.75}
 
 
 @pytest.mark.parametrize(
     ("plan", "seeds"),
     [
-        ({"scale": "cpu"}, {"addition": [*range(200, 205)], "retrieval": [200, 201, 202]}),
-        ({"scale": "paper"}, {"addition": [200, 201, 202], "retrieval": [200, 201, 202]}),
-        ({"scale": "cpu", "seeds": 2}, {"addition": [200, 201], "retrieval": [200, 201]}),
+        ({"scale": "cpu"}, {"addition": [*range(300, 305)], "retrieval": [300, 301, 302]}),
+        ({"scale": "paper"}, {"addition": [300, 301, 302], "retrieval": [300, 301, 302]}),
+        ({"scale": "cpu", "seeds": 2}, {"addition": [300, 301], "retrieval": [300, 301]}),
         ({"scale": "cpu", "first_seed": 1000, "seeds": 1}, {"addition": [1000]}),
     ],
 )

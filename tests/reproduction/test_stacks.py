@@ -44,7 +44,7 @@ def test_it_is_run_on_demand_with_three_seeds(tmp_path: Path) -> None:
     for row in cells.values():
         for column, cell in row.items():
             seeds = [job.settings["seed"] for job in cell.jobs]
-            assert seeds == ([] if column == "attention layers" else [200, 201, 202])
+            assert seeds == ([] if column == "attention layers" else [300, 301, 302])
     assert len(jobs_of(cells)) == 99
 
 
@@ -88,7 +88,7 @@ def test_the_ends_are_the_language_models_of_table_2(tmp_path: Path) -> None:
     hybrid = ours["mixit standard@last"][LANGUAGE].jobs[2]
     words = hybrid.arguments[1]
     assert words[words.index("--model.stack") + 1] == "mixit standard@last"
-    assert words[words.index("--model.mixing.seed") + 1] == "202"
+    assert words[words.index("--model.mixing.seed") + 1] == "302"
     assert "--model.variant" not in words
 
 
