@@ -66,8 +66,8 @@ SERIES = (
     Series("frozen_qk", ("qk",), (0.6, 1.0, 1.6, 2.5)),
     Series("mixit", (), (0.1, 0.3, 1.0)),
     Series("standard", ("qk",), (1.0, 1.6)),
-    Series("frozen_mlp", ("mlp",), (0.6, 1.0, 1.6)),
-    Series("random", _ALL, (0.6, 1.0, 1.6)),
+    Series("frozen_mlp", ("mlp",), (0.1, 0.3, 0.6, 1.0, 1.6)),
+    Series("random", _ALL, (0.1, 0.3, 0.6, 1.0, 1.6)),
     *(Series(variant, ("embedding",), (0.1, 0.3)) for variant in VARIANTS),
 )
 
