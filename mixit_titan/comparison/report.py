@@ -137,6 +137,12 @@ def sentences(comparison: Comparison) -> list[str]:
                 f"{group.name} reaches {found['loss']:.3f} with {found['flops']:.2f} of "
                 f"{base.name}'s FLOPs and {found['seconds']:.2f} of its time."
             )
+    said += [
+        f"{run.folder} is compared as far as it came: it {run.state} {run.failure}"
+        for group in comparison.groups
+        for run in group.runs
+        if run.failure
+    ]
     if any(len(group.runs) == 1 for group in comparison.groups):
         said.append("Groups of one run have no interval: a second seed would give one.")
     return said + _caution(comparison)
