@@ -147,13 +147,15 @@ def read_run(folder: Path) -> TrainingRun:
 
 
 def _check_lines(lines: Sequence[dict[str, Any]], state: RunState | None) -> None:
+    if not lines:
+        raise CannotCompare("has no metrics.jsonl yet, or an empty one")
     if not any(line.get("loss") is not None for line in lines):
         raise CannotCompare("has no finite loss in its metrics.jsonl yet")
     if not any(line.get("validation_loss") is not None for line in lines):
         raise CannotCompare("has not been validated yet (validator.freq)")
     since = _diverged_at(lines, state)
     if since is not None:
-        raise CannotCompare(f"has diverged: its loss is not finite from step {since:,} on")
+        raise CannotCompare(f"has diverged: it is not finite from step {since:,} on")
     for line in lines:
         rate, tokens = line.get("tokens_per_s"), line.get("tokens")
         if line.get("loss") is not None and not (rate and rate > 0 and isinstance(tokens, int)):
@@ -161,7 +163,8 @@ def _check_lines(lines: Sequence[dict[str, Any]], state: RunState | None) -> Non
 
 
 def _diverged_at(lines: Sequence[dict[str, Any]], state: RunState | None) -> int | None:
-    """The step from which no loss is finite. A run ends there, mostly before it logs one."""
+    """The step from which no loss or gradient is finite. A run ends there, mostly before it logs
+    one."""
     for key in ("loss", "validation_loss"):
         since = None
         for line in lines:

@@ -136,11 +136,14 @@ def test_what_cannot_be_compared_is_named_with_the_reason(run: Make, tmp_path: P
     diverged = run("nan", "random", {0: 6.0, 10: 3.0})
     text = (diverged / "metrics.jsonl").read_text()
     (diverged / "metrics.jsonl").write_text(text.replace('"validation_loss": ', '"other": '))
-    folders = [*good, task, broken, young, diverged, tmp_path / "none"]
+    empty = run("empty", "standard", {0: 6.0, 10: 3.0})
+    (empty / "metrics.jsonl").unlink()
+    folders = [*good, task, broken, young, diverged, tmp_path / "none", empty]
     found = compare(folders)
     assert len(found.groups) == 2
     reasons = [found.left_out[str(folder)] for folder in folders[2:]]
     words = ("task", "model_spec is 3", "no finite loss", "not been validated", "not a folder")
+    words += ("has no metrics.jsonl yet",)
     assert all(word in reason for word, reason in zip(words, reasons, strict=True))
 
 
@@ -161,9 +164,7 @@ def test_a_run_that_diverged_is_left_out_and_costs_the_others_nothing(
     (nan / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = compare([*folders, nan])
     since = 20 if key == "validation_loss" else 15
-    assert found.left_out == {
-        str(nan): f"has diverged: its loss is not finite from step {since} on"
-    }
+    assert found.left_out == {str(nan): f"has diverged: it is not finite from step {since} on"}
     assert found.budget("tokens") == 20_000
 
 
