@@ -31,8 +31,8 @@ _VARIANTS = ("standard", "frozen_qk", "frozen_mlp", "mixit")
 
 SCALES = {
     "cpu": Scale(
-        about="Toy scale: models of thousands of parameters, made for two CPU cores in an hour. What "
-        "holds here need not hold where models are used.",
+        about="Toy scale: models of thousands of parameters, made for two CPU cores in an hour. "
+        "What holds here need not hold where models are used.",
         config="debug_standard",
         dial=Dial(
             aspect=16,
