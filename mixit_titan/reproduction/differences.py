@@ -12,9 +12,10 @@ _ALWAYS = {
     f"a validation split that is neither trained nor tested and with seeds from {FIRST_SEED:,} on, "
     "which no reported run has. The sizes of the cpu presets, and all settings of tasks without a "
     "choice, were set by hand with the claims in view (docs/tasks.md).",
-    "Solved runs": "A run stops at the first evaluation on its test set that reaches the target "
-    "accuracy, and that evaluation is its figure, which is a little too high; the budgets say "
-    "which did. The target is the same for all variants, and differences above it say nothing.",
+    "Solved runs": "A run stops at the first evaluation that reaches the target accuracy on "
+    "examples of the training side, drawn apart from the batches; the budgets say which did. The "
+    "test set has no part in that. The target is the same for all variants, and differences above "
+    "it say nothing.",
     "Test sets": "Each seed draws its own, but for reviews, whose test set is the same for all "
     "seeds: new seeds are no new test of it.",
     "Addition": "All digits of the answer are asked, and not the stop token; the authors' code "

@@ -77,6 +77,8 @@ class Listed:
 
     examples: Examples
     seed: int
+    more: Fresh | None = None
+    """Others of the same split, where the list was drawn."""
 
     def batch(self, step: int, size: int) -> Examples:
         count = len(self.examples)
@@ -91,7 +93,7 @@ def drawn_split(draw: Draw, *, seed: int, train: int, test: int) -> tuple[Stream
     if train == 0:
         return Fresh(draw, seed), held_out
     listed = draw_distinct(draw, np.random.default_rng([seed, 2]), train, "train")
-    return Listed(listed, seed), held_out
+    return Listed(listed, seed, more=Fresh(draw, seed)), held_out
 
 
 def hold_out_validation(stream: Stream, count: int) -> tuple[Stream, Examples]:
@@ -108,6 +110,8 @@ def hold_out_validation(stream: Stream, count: int) -> tuple[Stream, Examples]:
         )
     held_out = belongs_to(stream.examples, "validation")
     kept = replace(stream, examples=stream.examples.take(~held_out))
+    if stream.more is not None:
+        kept = replace(kept, more=replace(stream.more, split="train without validation"))
     return kept, stream.examples.take(np.flatnonzero(held_out)[: count or None])
 
 

@@ -59,6 +59,10 @@ class Memorization(Task):
         other seeds than those that are reported."""
         return self.split(seed=seed, train=train, test=test)
 
+    def stopping(self, stream: Stream, *, count: int) -> Examples:
+        """Nor is there anything else to decide on than the pairs that are trained and tested."""
+        return stream.examples
+
     def examples(self, seed: int) -> Examples:
         pairs = np.stack(np.divmod(np.arange(self.keys**2), self.keys), 1)
         values = np.random.default_rng([seed, 1]).integers(0, self.values, len(pairs))

@@ -83,9 +83,10 @@ class Settings:
     seed: Annotated[int, SEED] = 0
     """Of the data, the initial weights and the mixing matrices."""
     eval_every: Annotated[int, COUNT] = 250
-    """Steps between two evaluations on the whole test set, each followed by a checkpoint."""
+    """Steps between two evaluations on the complete test set, each followed by a checkpoint."""
     target_accuracy: float | None = None
-    """Stop as soon as an evaluation reaches it."""
+    """Stop at the first evaluation that reaches it on examples of the training side, drawn apart
+    from the batches. The test set decides nothing."""
     compile: bool = False
     bf16: bool = False
     """Run the model under bfloat16 autocast."""

@@ -14,6 +14,7 @@ from torchtitan.components.loss import IGNORE_INDEX
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.tasks.evaluation import Score
 from mixit_titan.tasks.examples import Examples, Stream, drawn_split, hold_out_validation
+from mixit_titan.tasks.stopping import stopping_examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,11 @@ class Task(ABC):
         example of the test set, nor one of the other."""
         stream, _ = self.split(seed=seed, train=train, test=test)
         return hold_out_validation(stream, test)
+
+    def stopping(self, stream: Stream, *, count: int) -> Examples:
+        """What decides that `--target-accuracy` is reached, for a run that trains `stream`: up to
+        `count` examples of the training side, none of them in the test set or in validation."""
+        return stopping_examples(stream, count)
 
     def token_name(self, token: int) -> str:
         """A token as a person would write it."""
