@@ -70,6 +70,8 @@ class Exhibit:
     caption: str
     note: Callable[[Plan], str] = lambda plan: ""
     """What a reader must know of the setting."""
+    choices: tuple[Path, ...] = ()
+    """At cpu scale: what `sweep --choose` wrote for it, in the place of the choice of its task."""
     reviews: bool = False
     """Whether reviews belong to it."""
     by_default: bool = True

@@ -1,6 +1,7 @@
 """All tables and figures of the paper, and after them one of ours, in the order of the report."""
 
 from mixit_titan.errors import unknown
+from mixit_titan.reproduction.depth import TABLE_6_EXHIBIT
 from mixit_titan.reproduction.exhibit import Exhibit
 from mixit_titan.reproduction.full_table4 import FULL_TABLE_4_EXHIBIT
 from mixit_titan.reproduction.induction import FIGURE_2_EXHIBIT, FIGURE_3_EXHIBIT, TABLE_1_EXHIBIT
@@ -9,7 +10,6 @@ from mixit_titan.reproduction.skills import (
     TABLE_3_EXHIBIT,
     TABLE_4_EXHIBIT,
     TABLE_5_EXHIBIT,
-    TABLE_6_EXHIBIT,
 )
 from mixit_titan.reproduction.speed import THROUGHPUT_EXHIBIT
 from mixit_titan.reproduction.stacks import STACKS_EXHIBIT

@@ -18,7 +18,7 @@ from mixit_titan.reproduction.page import html_page
 from mixit_titan.reproduction.paper import INCONSISTENCIES
 from mixit_titan.reproduction.summary import draw_summary
 from mixit_titan.reproduction.verdicts import MOST, NOT_RUN, cell_name, judge
-from mixit_titan.tasks.choice import FIRST_SEED, choices
+from mixit_titan.tasks.choice import FIRST_SEED, choices, read_choice
 from mixit_titan.tasks.settings import Run
 from mixit_titan.versions import environment
 
@@ -85,7 +85,7 @@ def _entry(plan: Plan, exhibit: Exhibit, cells: Cells, failed: Collection[Path])
         **_figure(shown, plan.out),
         "budgets": costs,
         "unequal_budgets": different,
-        "choices": _choices(jobs) if plan.scale == "cpu" else {},
+        "choices": _choices(exhibit, jobs) if plan.scale == "cpu" else {},
         "command": _command(plan, exhibit.id),
         "jobs": len(jobs),
         "jobs_left": len(left),
@@ -162,18 +162,20 @@ def _notes(note: str, left: list[Job], total: int, failed: Collection[Path]) -> 
     return notes
 
 
-def _choices(jobs: Iterable[Job]) -> dict[str, Any]:
-    """Where the settings of a task come from: files that `sweep --choose` wrote. Nothing was chosen
-    for a stack."""
+def _choices(exhibit: Exhibit, jobs: Iterable[Job]) -> dict[str, Any]:
+    """Where the settings come from: files that `sweep --choose` wrote, by their names. Nothing was
+    chosen for a stack."""
     tasks = {job.settings["task"] for job in jobs if not _of_stack(job)}
+    own = {file.stem: read_choice(file) for file in exhibit.choices}
+    folder = "reproduction" if own else "tasks"
     return {
-        task: {
-            "file": f"mixit_titan/tasks/choices/{task}.json",
+        name: {
+            "file": f"mixit_titan/{folder}/choices/{name}.json",
             **{key: choice[key] for key in ("held_out", "seeds", "grid", "rule")},
-            "chosen": {name: own["chosen"] for name, own in choice["variants"].items()},
+            "chosen": {variant: each["chosen"] for variant, each in choice["variants"].items()},
         }
-        for task, choice in choices().items()
-        if task in tasks
+        for name, choice in (own or choices()).items()
+        if choice["task"] in tasks
     }
 
 

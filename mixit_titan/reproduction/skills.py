@@ -1,15 +1,15 @@
-"""What works without learned attention: Tables 3 to 6."""
+"""What works without learned attention: Tables 3 to 5."""
 
 from mixit_titan.model.accounting import count
 from mixit_titan.model.shapes import find_flavor
 from mixit_titan.model.variants import find_variant
-from mixit_titan.reproduction.claims import EVERY, FIRST, LAST, at_least
+from mixit_titan.reproduction.claims import EVERY, LAST, at_least
 from mixit_titan.reproduction.comparisons import equal, in_order, near
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit
 from mixit_titan.reproduction.figures import draw_bars, draw_lines
 from mixit_titan.reproduction.jobs import Plan, task_grid, task_point
-from mixit_titan.reproduction.paper import TABLE_3, TABLE_4, TABLE_5, TABLE_6
-from mixit_titan.reproduction.trends import changes, ends_above, stays
+from mixit_titan.reproduction.paper import TABLE_3, TABLE_4, TABLE_5
+from mixit_titan.reproduction.trends import changes, stays
 from mixit_titan.reproduction.units import BITS, COUNT, PERCENT
 from mixit_titan.tasks.options import preset_run
 
@@ -202,79 +202,4 @@ TABLE_5_EXHIBIT = Exhibit(
     "before, so that more heads tell more.",
     note=_about_reviews,
     reviews=True,
-)
-
-
-_TABLE_6_RANDOM = {
-    "init_std": 0.02 * (512 / 64) ** 0.5,
-    "embedding_std": 0.02,
-    "weight_decay": 1.0,
-}
-"""At cpu scale: weights as strong as the authors' at width 512, embeddings of their size, and a
-decay that keeps these small. No grid chose it: it is where Random falls with depth, which with the
-weights and embeddings of the preset it does not; MixiT needs those (docs/tasks.md)."""
-
-
-def _about_table_6(plan: Plan) -> str:
-    if plan.scale != "cpu":
-        return ""
-    own = ", ".join(f"{key} {value:.3g}" for key, value in _TABLE_6_RANDOM.items())
-    return (
-        f"random has settings of its own, {own}; its steps and examples are those of mixit. They "
-        "are not the best of a grid: of those tried on validation they were taken because random "
-        "falls with depth there. With the weights and embeddings of the preset, and this decay, it "
-        "has 99.40% at 2 layers and 97.95% at 8 (validation, one seed). So what is said of random "
-        "is that depth can harm it, and not that it does so at its best."
-    )
-
-
-def _table_6(plan: Plan) -> Cells:
-    own = {"random": _TABLE_6_RANDOM} if plan.scale == "cpu" else {}
-    table: Cells = {}
-    for variant, depths in TABLE_6.items():
-        more = own.get(variant, {})
-        places = {n: task_point(plan, "addition", variant, layers=int(n), **more) for n in depths}
-        table[variant] = {n: Cell((place,)) for n, place in places.items()}
-    return table
-
-
-TABLE_6_EXHIBIT = Exhibit(
-    id="table6",
-    title="Table 6: decimal addition by depth",
-    row="model",
-    column="layers",
-    units={"all": PERCENT},
-    paper=TABLE_6,
-    claims=(
-        stays(
-            "table6.mixit",
-            ("mixit",),
-            0.03,
-            "depth",
-            PERCENT,
-            needs=(at_least(TABLE_6, "mixit", "2", 0.9, PERCENT, place=EVERY),),
-        ),
-        changes(
-            "table6.random",
-            "random",
-            -0.1,
-            "depth",
-            PERCENT,
-            needs=(at_least(TABLE_6, "random", "2", 0.8, PERCENT, place=FIRST),),
-        ),
-        ends_above(
-            "table6.gap",
-            "mixit",
-            "random",
-            0.2,
-            "depth",
-            PERCENT,
-            needs=(at_least(TABLE_6, "mixit", "16", 0.9, PERCENT, place=LAST),),
-        ),
-    ),
-    cells=_table_6,
-    draw=draw_lines,
-    caption="Accuracy; dashed: the paper's. MixiT stays trainable at depth, a transformer of "
-    "random layers does not.",
-    note=_about_table_6,
 )

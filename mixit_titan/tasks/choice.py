@@ -41,8 +41,12 @@ _FOLDER = Path(__file__).parent / "choices"
 @functools.cache
 def choices() -> dict[str, dict[str, Any]]:
     """Task -> its choice, of those that come with the package."""
-    found = sorted(_FOLDER.glob("*.json"))
-    return {file.stem: read_json(file, FORM, advice="install again") for file in found}
+    return {file.stem: read_choice(file) for file in sorted(_FOLDER.glob("*.json"))}
+
+
+def read_choice(file: Path) -> dict[str, Any]:
+    """One that comes with the package."""
+    return read_json(file, FORM, advice="install again")
 
 
 def chosen_values(task: str, variant: str) -> dict[str, Any]:
