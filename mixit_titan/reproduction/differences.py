@@ -1,12 +1,12 @@
 """What is different from the paper, and why: said in the report, at each scale."""
 
-from mixit_titan.reproduction.jobs import SEEDS, SLOW_SEEDS, Plan
+from mixit_titan.reproduction.jobs import FEWER_SEEDS, PAPER_SEEDS, SEEDS, Plan
 from mixit_titan.tasks.choice import FIRST_SEED
 
 _ALWAYS = {
-    "Seeds": f"The paper gives none. Ours are {SEEDS} where a run takes less than two minutes on "
-    f"one core and {SLOW_SEEDS} elsewhere, unless --seeds says otherwise; each figure has a 95% "
-    "interval over them.",
+    "Seeds": f"The paper gives none. At cpu scale ours are {SEEDS}, and {FEWER_SEEDS} for "
+    f"retrieval, reviews, language models and Table 6; at paper scale {PAPER_SEEDS}; unless "
+    "--seeds says otherwise. Each figure has a 95% interval over them.",
     "Choice of settings": "The paper reports the best of a search and does not say on what data. "
     "Where ours are chosen from a grid, it is the same for every variant, with the same budget, on "
     f"a validation split that is neither trained nor tested and with seeds from {FIRST_SEED:,} on, "

@@ -14,7 +14,7 @@ from mixit_titan.reproduction.language import SOURCES, models
 from mixit_titan.reproduction.stacks_figure import draw_stacks
 from mixit_titan.reproduction.units import BITS_PER_BYTE, LAYERS, PERCENT
 
-_LAYERS = 4
+_LAYERS, _SEEDS = 4, 3
 _STACKS = (
     "mixit",
     "mixit standard@first",
@@ -42,7 +42,7 @@ def share_of_attention(stack: str) -> float:
 
 def _cells(plan: Plan) -> Cells:
     """At any scale the sizes of cpu."""
-    plan = dataclasses.replace(plan, scale="cpu")
+    plan = dataclasses.replace(plan, scale="cpu", seeds=plan.seeds or _SEEDS)
     return {stack: _row(plan, stack) for stack in _STACKS}
 
 

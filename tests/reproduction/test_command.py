@@ -49,9 +49,9 @@ def test_a_report_has_values_figures_and_verdicts(reproduced: Path) -> None:
     assert len(accuracy) == 5 * 2  # two of mixit by heads, four by depth, one of them the same
     for variant in ("mixit", "random"):
         for column, layers in enumerate((1, 2)):
-            two = [accuracy[variant, layers, 2, seed] for seed in (300, 301)]
+            two = [accuracy[variant, layers, 2, seed] for seed in (400, 401)]
             cell = rows[variant]["cells"][column]
-            assert cell["values"] == {"300": two[0], "301": two[1]}
+            assert cell["values"] == {"400": two[0], "401": two[1]}
             assert cell["mean"] == pytest.approx(sum(two) / 2)
             low, high = cell["interval"]
             assert 0 <= low <= min(two) and max(two) <= high <= 1
@@ -74,7 +74,7 @@ def test_figure_3_reads_the_analysis_of_a_run(reproduced: Path) -> None:
         if json.loads((reproduced / "tasks" / path.parent.name / "result.json").read_text())[
             "settings"
         ]["seed"]
-        == 300
+        == 400
     )
     scores = json.loads(file.read_text())["heads"]
     found = json.loads((reproduced / "report.json").read_text())
@@ -83,10 +83,10 @@ def test_figure_3_reads_the_analysis_of_a_run(reproduced: Path) -> None:
     for row, kind in zip(entry["rows"], ("previous", "induction"), strict=False):
         first, second, uniform, _ = (cell["values"] for cell in row["cells"])
         for layer, values in enumerate((first, second)):
-            assert values["300"] == max(head[kind] for head in scores if head["layer"] == layer)
-        assert 0 < uniform["300"] < 1
+            assert values["400"] == max(head[kind] for head in scores if head["layer"] == layer)
+        assert 0 < uniform["400"] < 1
     (accuracy,) = [row["cells"][3] for row in entry["rows"] if row["name"] == "the model"]
-    assert accuracy["values"].keys() == {"300", "301"}
+    assert accuracy["values"].keys() == {"400", "401"}
     assert (reproduced / entry["figure"]).read_bytes() == (file.with_suffix(".png")).read_bytes()
     assert "induction head has" in entry["alt"]
 
@@ -106,7 +106,7 @@ def test_a_report_before_the_first_map_has_no_figure_3(
     (entry,) = json.loads((tmp_path / "report.json").read_text())["exhibits"]
     assert entry["figure"] is None
     accuracy = {row["name"]: row["cells"][3] for row in entry["rows"]}["the model"]
-    assert accuracy["values"].keys() == {"300", "301"}
+    assert accuracy["values"].keys() == {"400", "401"}
 
 
 def test_table_7_reads_untrained_models_of_the_analysis() -> None:

@@ -67,8 +67,6 @@ def test_exhibits_share_their_runs(tmp_path: Path) -> None:
     assert looked_into[0].folder in retrieval
     (arguments,) = looked_into[1].arguments
     assert (arguments.kind, arguments.run_dir) == ("attention", looked_into[0].folder)
-    mixit = {j.folder for j in jobs("table3", plan) if j.arguments[0].settings.variant == "mixit"}
-    assert len(mixit & {j.folder for j in jobs("table6", plan)}) == 1
 
 
 def test_a_search_leaves_alone_what_is_asked_for(tmp_path: Path) -> None:
@@ -103,24 +101,24 @@ def test_a_search_never_sees_what_is_reported(tmp_path: Path) -> None:
     (slow,), (quick,) = task_grid(plan, "hop", "mixit", width=512, batch=128)
     finish(quick, 0.5)
     assert places(plan) == [[FIRST_SEED], [FIRST_SEED]]
-    assert places(replace(plan, failed=frozenset([slow.folder]))) == [[300, 301]]
+    assert places(replace(plan, failed=frozenset([slow.folder]))) == [[400, 401]]
     finish(slow, 0.9)
-    assert places(plan) == [[300, 301]]
+    assert places(plan) == [[400, 401]]
     ((first, second),) = task_grid(plan, "hop", "mixit", width=512, batch=128)
     assert first.arguments[0].settings.held_out == "test"
     assert first.settings["lr"] == slow.settings["lr"] != quick.settings["lr"]
     finish(first, 0.25)
     finish(second, 0.75)
     found = Cell(task_grid(plan, "hop", "mixit", width=512, batch=128)).measured
-    assert dict(found.values) == {"300": 0.25, "301": 0.75}
+    assert dict(found.values) == {"400": 0.25, "401": 0.75}
 
 
 @pytest.mark.parametrize(
     ("plan", "seeds"),
     [
-        ({"scale": "cpu"}, {"addition": [*range(300, 305)], "retrieval": [300, 301, 302]}),
-        ({"scale": "paper"}, {"addition": [300, 301, 302], "retrieval": [300, 301, 302]}),
-        ({"scale": "cpu", "seeds": 2}, {"addition": [300, 301], "retrieval": [300, 301]}),
+        ({"scale": "cpu"}, {"hop": [*range(400, 408)], "retrieval": [*range(400, 405)]}),
+        ({"scale": "paper"}, {"addition": [400, 401, 402], "retrieval": [400, 401, 402]}),
+        ({"scale": "cpu", "seeds": 2}, {"addition": [400, 401], "retrieval": [400, 401]}),
         ({"scale": "cpu", "first_seed": 1000, "seeds": 1}, {"addition": [1000]}),
     ],
 )
@@ -131,6 +129,18 @@ def test_seeds_by_what_a_run_takes(
         point = task_point(Plan(out=tmp_path, **plan), task, "mixit")
         assert [job.settings["seed"] for job in point] == expected
         assert [job.arguments[0].settings.seed for job in point] == expected
+
+
+@pytest.mark.parametrize(
+    ("plan", "count"),
+    [({"scale": "cpu"}, 5), ({"scale": "paper"}, 3), ({"scale": "cpu", "seeds": 7}, 7)],
+)
+def test_table_6_has_deep_models_and_fewer_seeds(
+    plan: dict[str, Any], count: int, tmp_path: Path
+) -> None:
+    for job in jobs("table6", Plan(out=tmp_path, first_seed=90, **plan)):
+        assert 90 <= job.settings["seed"] < 90 + count
+    assert len(jobs("table6", Plan(out=tmp_path, **plan))) == 6 * count
 
 
 def test_a_language_model_has_its_seed_everywhere(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def test_it_is_about_student_s() -> None:
 def test_the_factor_of_the_docs() -> None:
     assert widening(3) == pytest.approx(2.69, abs=0.005)
     assert widening(5) == pytest.approx(1.58, abs=0.005)
+    assert widening(8) == pytest.approx(1.29, abs=0.005)
     assert widening(1000) == pytest.approx(1, abs=0.01)
 
 

@@ -44,7 +44,7 @@ def test_it_is_run_on_demand_with_three_seeds(tmp_path: Path) -> None:
     for row in cells.values():
         for column, cell in row.items():
             seeds = [job.settings["seed"] for job in cell.jobs]
-            assert seeds == ([] if column == "attention layers" else [300, 301, 302])
+            assert seeds == ([] if column == "attention layers" else [400, 401, 402])
     assert len(jobs_of(cells)) == 99
 
 
