@@ -42,8 +42,9 @@ class ReproduceArguments:
     """table1 ... table7, figure2, figure3, throughput (default: all of these), and table4_full or
     stacks, which are run only where they are named: nothing else is run, nor reported."""
     seeds: Annotated[int | None, Range(least=1, most=FIRST_SEED)] = None
-    """How many seeds every figure has (default: 8; 5 for retrieval, reviews, language models and
-    table6; 3 at paper scale). More add to what is there."""
+    """How many seeds every figure has (default: 8; 5 for retrieval, Dyck-1, reviews, language
+    models, table6; 3 for other places of figure2 than table1's, and at paper scale). More add to
+    what is there."""
     first_seed: Annotated[int, Range(least=0, most=FIRST_SEED - 1)] = FIRST_REPORTED
     """The first of them. Settings were chosen with seeds from 10,000 on, which are not reported."""
     jobs: Annotated[int, Range(least=1, most=4096)] = 2

@@ -12,7 +12,7 @@ from typing import Any
 from mixit_titan.reproduction.claims import EVERY, FIRST, LAST, at_least
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit
 from mixit_titan.reproduction.figures import draw_lines
-from mixit_titan.reproduction.jobs import Plan, task_point
+from mixit_titan.reproduction.jobs import FEWER_SEEDS, Plan, task_point
 from mixit_titan.reproduction.paper import TABLE_6
 from mixit_titan.reproduction.trends import changes, ends_above, stays
 from mixit_titan.reproduction.units import PERCENT
@@ -36,7 +36,7 @@ def own_settings() -> dict[str, dict[str, Any]]:
 
 
 def _table_6(plan: Plan) -> Cells:
-    plan = plan.with_fewer_seeds()
+    plan = plan.with_fewer_seeds(FEWER_SEEDS)
     own = own_settings() if plan.scale == "cpu" else {}
     return {
         variant: {

@@ -33,12 +33,12 @@ from mixit_titan.tasks.settings import Run
 _SETTINGS = ("layers", "width", "heads", "lr", "batch", "steps", "seed")
 """Of a task's run, beside its difficulty: what the report says."""
 
-SEEDS, FEWER_SEEDS, PAPER_SEEDS = 8, 5, 3
-"""How many by default: at cpu scale, those of the slowest there, and at paper scale."""
+SEEDS, FEWER_SEEDS, FEWEST_SEEDS = 8, 5, 3
+"""How many by default: at cpu scale, of what is slower there, of the slowest and at paper scale."""
 FIRST_REPORTED = 400
 """Of the seeds below, some were looked at while settings were still open."""
 _CHOOSING = {"seed": FIRST_SEED, "held_out": "validation"}
-_FEWER = ("retrieval", "yelp", "language model")
+_FEWER = ("retrieval", "dyck", "yelp", "language model")
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,12 @@ class Plan:
 
     def seeds_of(self, kind: str) -> range:
         cpu = FEWER_SEEDS if kind in _FEWER else SEEDS
-        count = self.seeds or (PAPER_SEEDS if self.scale == "paper" else cpu)
+        count = self.seeds or (FEWEST_SEEDS if self.scale == "paper" else cpu)
         return range(self.first_seed, self.first_seed + count)
 
-    def with_fewer_seeds(self) -> "Plan":
-        """For an exhibit whose runs are slower than others of their kind."""
-        fewer = min(FEWER_SEEDS, len(self.seeds_of("")))
-        return dataclasses.replace(self, seeds=self.seeds or fewer)
+    def with_fewer_seeds(self, most: int) -> "Plan":
+        """For runs that are slower, or more, than others of their kind."""
+        return dataclasses.replace(self, seeds=self.seeds or min(most, len(self.seeds_of(""))))
 
 
 def task_grid(plan: Plan, task: str, variant: str, **fixed: Any) -> tuple[tuple[Job, ...], ...]:

@@ -9,12 +9,12 @@ from functools import partial
 
 from mixit_titan.model.stack import read_stack
 from mixit_titan.reproduction.exhibit import Cell, Cells, Exhibit, Shown, measure
-from mixit_titan.reproduction.jobs import Plan, stack_point
+from mixit_titan.reproduction.jobs import FEWEST_SEEDS, Plan, stack_point
 from mixit_titan.reproduction.language import SOURCES, models
 from mixit_titan.reproduction.stacks_figure import draw_stacks
 from mixit_titan.reproduction.units import BITS_PER_BYTE, LAYERS, PERCENT
 
-_LAYERS, _SEEDS = 4, 3
+_LAYERS = 4
 _STACKS = (
     "mixit",
     "mixit standard@first",
@@ -42,7 +42,7 @@ def share_of_attention(stack: str) -> float:
 
 def _cells(plan: Plan) -> Cells:
     """At any scale the sizes of cpu."""
-    plan = dataclasses.replace(plan, scale="cpu", seeds=plan.seeds or _SEEDS)
+    plan = dataclasses.replace(plan, scale="cpu").with_fewer_seeds(FEWEST_SEEDS)
     return {stack: _row(plan, stack) for stack in _STACKS}
 
 
