@@ -69,7 +69,7 @@ _CPU_MORE: dict[str, dict[str, Any]] = {
     # Where only embeddings are trained, they must be small, so that training soon changes them.
     "addition": {"digits": 4, "embedding_std": 0.1, "eval_every": 100, "target_accuracy": 0.995},
     # Two heads, and so wider ones: what frozen queries and keys match is of the rank of a head.
-    "retrieval": {"pairs": 16, "vocab": 40, "eval_every": 100, "target_accuracy": 0.99},
+    "retrieval": {"pairs": 16, "vocab": 48, "eval_every": 100, "target_accuracy": 0.99},
     "hop": {"hops": 2, "length": 24, "eval_every": 100, "target_accuracy": 0.99},
     # With larger weights or embeddings all pairs are memorized before a rule is found.
     "modular": {"modulus": 31, "weight_decay": 1.0, **_AUTHORS_STD},
