@@ -1,8 +1,8 @@
 """How much attention is needed, and where: stacks of four layers from all-mixing to all-attention.
 
 Not of the paper, and not run by default. All stacks of a column share the row of the task's cpu
-preset, with four layers; the language models are those of Table 2. How many stacks there are, and
-the steps of retrieval, are what two cores do in about half an hour.
+preset, with four layers; the language models are those of Table 2. The number of stacks
+and the steps of retrieval were chosen for about half an hour on two cores.
 """
 
 import dataclasses
