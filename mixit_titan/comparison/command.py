@@ -62,8 +62,9 @@ def compare(folders: Sequence[Path]) -> Comparison:
     left_out |= {str(run.folder): "has no finite validation" for run in runs if run not in usable}
     if len(usable) < 2:
         why = "; ".join(f"{folder} {reason}" for folder, reason in left_out.items())
+        there_are = "is 1 run" if usable else "are 0 runs"
         raise ConfigError(
-            f"there are {len(usable)} runs to compare, and it takes two"
+            f"there {there_are} to compare, and it takes two"
             + (f": {why}" if why else ": name more folders of runs")
         )
     return Comparison(loss, group_runs(usable, loss), left_out)
