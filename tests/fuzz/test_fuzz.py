@@ -54,6 +54,7 @@ HOLES = {
     "task addition --width 0": "--width is 0: it must be in 1..65536",
     "task addition --clip nan": "--clip is nan: it must be above 0",
     f"task addition --width 1{20 * '0'}": "it must be in 1..65536",
+    f"task addition --stack mixit --layers {5000 * '1'}": "expected a whole number",
     f"task hop --length 1{20 * '0'}": "it must be in 1..10000",
     f"sweep addition --set batch=1{20 * '0'}": "it must be in 1..1048576",
     f"prepare {300 * 'x'} --tokenizer bytes --out out": "cannot be used: File name too long",
