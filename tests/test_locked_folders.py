@@ -22,7 +22,7 @@ COMMANDS = {
     "bench --compare": "bench --compare BENCH BENCH --out OUT",
     "reproduce": "reproduce --only table4 --steps 2 --out OUT",
     "compare": "compare ONE OTHER --out OUT",
-    "eval": "eval RUN --text BENCH --out OUT",
+    "eval": "eval RUN --text TEXT --out OUT",
     "analyze": "analyze spectrum RUN --sequences 2 --out OUT",
     "analyze without a run": "analyze sde --paths 2 --widths 8 --out OUT",
 }
@@ -32,10 +32,12 @@ COMMANDS = {
 def places(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the words in capitals stand for."""
     root = tmp_path_factory.mktemp("locked")
+    (root / "text.txt").write_text("A text.")
     (root / "bench.json").write_text(json.dumps(BENCH))
     return {
         "RUN": str(runs.folder("mixit")),
         "BENCH": str(root / "bench.json"),
+        "TEXT": str(root / "text.txt"),
         "ONE": str(write_run(root / "one", "standard", {1: 5.0, 2: 4.0})),
         "OTHER": str(write_run(root / "other", "mixit", {1: 5.0, 2: 3.0})),
     }

@@ -61,6 +61,7 @@ HOLES = {
     f"prepare stdlib --tokenizer bytes --out {300 * 'x'}": "File name too long",
     f"prepare stdlib --train-tokenizer 1{12 * '0'} --out out": "it must be in 1..16777216",
     "bench --rounds nan": "--rounds is 'nan': expected a whole number",
+    f"bench --width {5000 * '1'}": "it must be a number, or several",
     "bench --tolerance nan": "--tolerance is nan: it must be at least 0",
     f"{TRAIN} --checkpoint.initial_load_path /nowhere": "'/nowhere' is not a folder",
     f"{TRAIN} --checkpoint.load_step 3": "load_step is 3 and run/checkpoint has no checkpoint",
