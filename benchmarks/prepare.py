@@ -112,6 +112,8 @@ def measure(args: Arguments) -> dict:
         "ratio_to_loop": _ratio(seconds, "prepare", "loop"),
         "cpu_ratio_to_plain": _ratio(cpu, "prepare", "plain"),
         "ratio_to_one_worker": _ratio(seconds, "prepare", "one worker"),
+        "rounds_to_plain": _ratios(seconds, "prepare", "plain"),
+        "rounds_to_one_worker": _ratios(seconds, "prepare", "one worker"),
         "stages_mb_per_cpu_s": stages,
     }
 
@@ -154,8 +156,12 @@ def _stages(corpus: Path, tokenizer: BaseTokenizer) -> dict[str, float]:
 
 
 def _ratio(seconds: dict[str, list[float]], way: str, other: str) -> float:
+    return statistics.median(_ratios(seconds, way, other))
+
+
+def _ratios(seconds: dict[str, list[float]], way: str, other: str) -> list[float]:
     """Of the rates, each round by itself."""
-    return statistics.median(q / p for p, q in zip(seconds[way], seconds[other], strict=True))
+    return [q / p for p, q in zip(seconds[way], seconds[other], strict=True)]
 
 
 def _texts(args: Arguments) -> list[str]:

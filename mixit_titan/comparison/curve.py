@@ -9,7 +9,8 @@
 Between two validations a curve is a straight line.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -51,14 +52,18 @@ class Curve:
 
 
 def read_curve(
-    lines: Sequence[dict[str, Any]], loss: Loss, phases: Sequence[tuple[int, float]]
+    lines: Sequence[dict[str, Any]],
+    loss: Loss,
+    phases: Sequence[tuple[int, float]],
+    starts: Iterable[int] = (0,),
 ) -> Curve:
     """The curve of the lines of a metrics.jsonl: one point per validation with a finite loss.
-    `phases`: after which step a token takes how many FLOPs."""
+    `phases`: after which step a token takes how many FLOPs; `starts`: after which steps the run was
+    started."""
     trained = [line for line in lines if line.get("loss") is not None]
     steps = np.array([0, *(line["step"] for line in trained)], dtype=float)
     tokens = np.array([0, *(line["tokens"] for line in trained)], dtype=float)
-    seconds = np.cumsum([0.0, *training_seconds(trained)])
+    seconds = np.cumsum([0.0, *training_seconds(trained, starts)])
     found = {
         line["step"]: line[loss]
         for line in lines
@@ -82,14 +87,20 @@ def read_curve(
     )
 
 
-def training_seconds(trained: Sequence[dict[str, Any]]) -> list[float]:
+def training_seconds(
+    trained: Sequence[dict[str, Any]], starts: Iterable[int] = (0,)
+) -> list[float]:
     """Seconds of training up to each logged step, from the one before it. torchtitan measures
     tokens/s without validations, and each start of a run measures for itself, so no waiting is in
-    them. The first step after the first start compiles: it is taken to be as fast as the next."""
+    them. The first step after each start compiles: what is logged first then is taken to be as fast
+    as what follows, or else as what came before."""
     before = [0, *(line["tokens"] for line in trained)]
     rates = [line["tokens_per_s"] for line in trained]
-    if len(rates) > 1 and trained[0]["step"] == 1:
-        rates[0] = rates[1]
+    steps = [line["step"] for line in trained]
+    compiled = {bisect_right(steps, start) for start in starts}
+    plain = [n for n in range(len(rates)) if n not in compiled]
+    for n in compiled & {*range(len(rates))} if plain else ():
+        rates[n] = rates[next((m for m in plain if m > n), plain[-1])]
     return [
         (line["tokens"] - seen) / rate
         for line, seen, rate in zip(trained, before, rates, strict=False)

@@ -137,9 +137,28 @@ def sentences(comparison: Comparison) -> list[str]:
                 f"{group.name} reaches {found['loss']:.3f} with {found['flops']:.2f} of "
                 f"{base.name}'s FLOPs and {found['seconds']:.2f} of its time."
             )
+    said += [
+        f"{run.folder} is compared as far as it came: it {run.state} {run.failure}"
+        for group in comparison.groups
+        for run in group.runs
+        if run.failure
+    ]
+    said += _tokenizers(comparison)
     if any(len(group.runs) == 1 for group in comparison.groups):
         said.append("Groups of one run have no interval: a second seed would give one.")
     return said + _caution(comparison)
+
+
+def _tokenizers(comparison: Comparison) -> list[str]:
+    """As many tokens of one tokenizer are not as much text as those of another."""
+    sizes = [(group.name, group.runs[0].bytes_per_token) for group in comparison.groups]
+    if comparison.loss != "bits_per_byte" or not all(size for _, size in sizes):
+        return []
+    each = ", ".join(f"{size:.2f} bytes of {name}" for name, size in sizes)
+    return [
+        f"The tokenizers differ, and a token is {each}: equal tokens are not equal text, neither "
+        "in training nor in validation."
+    ]
 
 
 def _caution(comparison: Comparison) -> list[str]:

@@ -4,6 +4,7 @@ All of it is read from the folders that `mixit-titan train` writes, while a run 
 """
 
 import glob
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +18,9 @@ from mixit_titan.model.pairs import Pair
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.stack import Stack, uniform
 from mixit_titan.reading import json_if_good, read_json
+from mixit_titan.runtime.ledger import read_times
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.runtime.run_state import read_state
+from mixit_titan.runtime.run_state import RunState, read_state
 
 _PAIR = {"mixer": str, "frozen": [str]}
 _STACK = {"pairs": [_PAIR], "outer": [str]}
@@ -73,11 +75,16 @@ class TrainingRun:
     flops_per_token: float
     phases: Sequence[tuple[int, float]]
     """After which step a token takes how many FLOPs, where what is trained changes."""
+    starts: Sequence[int]
+    """After which steps it was started: 0, and where it resumed."""
     trained_params: int
     state: str
+    failure: str
+    """At which step it failed and why, of a run that did."""
 
     def curve(self, loss: Loss) -> Curve:
-        return read_curve(self.lines, loss, self.phases or [(0, self.flops_per_token)])
+        phases = self.phases or [(0, self.flops_per_token)]
+        return read_curve(self.lines, loss, phases, self.starts)
 
 
 def find_folders(names: Iterable[str]) -> list[Path]:
@@ -99,8 +106,8 @@ def read_run(folder: Path) -> TrainingRun:
     """CannotCompare where there is none, or none that has been validated."""
     if not folder.is_dir():
         raise CannotCompare("is not a folder")
-    if (folder / "result.json").exists():
-        raise CannotCompare("is the run of a task: `mixit-titan sweep` compares those")
+    if any(folder.glob("**/result.json")):
+        raise CannotCompare("is of a task: `mixit-titan sweep` compares its runs")
     if not _is_run(folder):
         raise CannotCompare("has no config.json: it is not the folder of a training run")
     try:
@@ -117,9 +124,10 @@ def read_run(folder: Path) -> TrainingRun:
         ]
     except (ConfigError, WrongForm, TypeError, KeyError) as error:
         raise CannotCompare(f"cannot be read: {error}") from None
-    _check_lines(lines)
-    train, validation = config["dataloader"], config["validator"]
     state = read_state(folder)
+    _check_lines(lines, state)
+    train, validation = config["dataloader"], config["validator"]
+    failed = state is not None and state.word in ("failed", "hung")
     return TrainingRun(
         folder=folder,
         variant=stack.name,
@@ -131,20 +139,42 @@ def read_run(folder: Path) -> TrainingRun:
         lines=lines,
         flops_per_token=counts.flops_per_token,
         phases=phases,
+        starts=[0, *(line["first"] for line in read_times(folder) if line["first"] is not None)],
         trained_params=counts.trainable,
         state=state.word if state else "unknown",
+        failure=f"at step {state.step}: {state.said}" if failed else "",
     )
 
 
-def _check_lines(lines: Sequence[dict[str, Any]]) -> None:
+def _check_lines(lines: Sequence[dict[str, Any]], state: RunState | None) -> None:
+    if not lines:
+        raise CannotCompare("has no metrics.jsonl yet, or an empty one")
     if not any(line.get("loss") is not None for line in lines):
         raise CannotCompare("has no finite loss in its metrics.jsonl yet")
     if not any(line.get("validation_loss") is not None for line in lines):
         raise CannotCompare("has not been validated yet (validator.freq)")
+    since = _diverged_at(lines, state)
+    if since is not None:
+        raise CannotCompare(f"has diverged: it is not finite from step {since:,} on")
     for line in lines:
         rate, tokens = line.get("tokens_per_s"), line.get("tokens")
         if line.get("loss") is not None and not (rate and rate > 0 and isinstance(tokens, int)):
             raise CannotCompare(f"has no tokens or tokens/s at step {line['step']}")
+
+
+def _diverged_at(lines: Sequence[dict[str, Any]], state: RunState | None) -> int | None:
+    """The step from which no loss or gradient is finite. A run ends there, mostly before it logs
+    one."""
+    for key in ("loss", "validation_loss"):
+        since = None
+        for line in lines:
+            if key in line:
+                finite = line[key] is not None and math.isfinite(line[key])
+                since = None if finite else line["step"] if since is None else since
+        if since is not None:
+            return since
+    failed = state is not None and state.word == "failed" and "is not finite" in state.said
+    return state.step if failed else None
 
 
 def _stack(model: dict[str, Any]) -> Stack:

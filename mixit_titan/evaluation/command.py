@@ -26,6 +26,8 @@ from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environme
 from mixit_titan.runtime.trained import Trained, load_trained
 from mixit_titan.tables import literal, screen_table
 
+_LARGE = 1e6  # from here on figures of a table are shown by their power of ten
+
 
 @dataclass(frozen=True)
 class EvalArguments:
@@ -190,7 +192,7 @@ def _printed(args: EvalArguments, found: dict[str, dict[str, Any]]) -> dict[str,
 def _tasks_table(trained: Trained, found: dict[str, dict[str, Any]]) -> Table:
     title = f"{trained.model.config.stack.name}, step {trained.step}"
     rows = [
-        [literal(name), metric, f"{value:.4f}", _error(result, metric), result["examples"] or ""]
+        [literal(name), metric, _figure(value), _error(result, metric), result["examples"] or ""]
         for name, result in found.items()
         for metric, value in result["metrics"].items()
         if "_stderr" not in metric
@@ -220,7 +222,10 @@ def _error(result: dict[str, Any], metric: str) -> str:
 
 
 def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+    """Short enough for a column: the perplexity of a model that knows little has many digits."""
+    if value is None:
+        return ""
+    return f"{value:.4f}" if abs(value) < _LARGE else f"{value:.4e}"
 
 
 def _span(first: int, last: int) -> str:

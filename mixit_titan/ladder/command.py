@@ -40,7 +40,7 @@ class LadderArguments:
     """
 
     scale: Literal["cpu", "gpu"] = "cpu"
-    """Sizes for two CPU cores in about three hours, or for an array of single GPUs."""
+    """Sizes for two CPU cores in about an hour, or for an array of single GPUs."""
     stacks: tuple[str, ...] = ()
     """Variants and stacks, each in quotes (default: those of the scale)."""
     depths: Annotated[tuple[int, ...], Range(least=1, most=200)] = ()

@@ -31,8 +31,8 @@ _VARIANTS = ("standard", "frozen_qk", "frozen_mlp", "mixit")
 
 SCALES = {
     "cpu": Scale(
-        about="Toy scale: models of thousands of parameters, made for two CPU cores in hours. What "
-        "holds here need not hold where models are used.",
+        about="Toy scale: models of thousands of parameters, made for two CPU cores in an hour. "
+        "What holds here need not hold where models are used.",
         config="debug_standard",
         dial=Dial(
             aspect=16,
@@ -40,12 +40,12 @@ SCALES = {
             seq_len=128,
             base_width=64,
             base_rate=8e-3,
-            rows_per_layer=8,
+            rows_per_layer=4,
         ),
         depths=(2, 3, 4, 5, 6),
         stacks=(*_VARIANTS, "mixit standard@last"),
-        tokens_per_parameter=16,
-        budgets=(5e11, 2e12, 8e12),
+        tokens_per_parameter=4,
+        budgets=(1.6e11, 6e11, 2.4e12),
         vocab=320,  # bytes and the end of a document, rounded up to 64
         text=STDLIB,
         validation_rows=1024,

@@ -26,15 +26,24 @@ def find_stack(
                 f"model.stack = {stack!r} says what the layers are, and so does model.{key} = "
                 f"{value!r}: leave one of them out"
             )
+    found = read_stack(stack, layers)
     for part in freeze or ():
         if part in LAYER_PARTS:
             raise ConfigError(
                 f"model.freeze names {part!r}, and beside a stack it is for the model as a whole "
-                f"({', '.join(OUTER_PARTS)}): write attention-freeze-{part} in the stack"
+                f"({', '.join(OUTER_PARTS)}): {_inside(part, found)}"
             )
         if part not in OUTER_PARTS:
             raise unknown("part in model.freeze", part, OUTER_PARTS)
     return read_stack(stack, layers, freeze or ())
+
+
+def _inside(part: str, stack: Stack) -> str:
+    """How a part of its layers is frozen by the stack itself."""
+    mixer = next((pair.mixer for pair in stack.pairs if part in pair.parts), None)
+    if mixer is None:
+        return f"leave it out, no layer of {stack.name!r} has it"
+    return f"write {mixer}-freeze-{part} in the stack"
 
 
 def find_variant(

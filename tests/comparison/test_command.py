@@ -12,6 +12,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.model.accounting import count
 from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.model.variants import VARIANTS
+from mixit_titan.runtime.ledger import PARTS
 
 Make = Callable[..., Path]
 
@@ -135,12 +136,72 @@ def test_what_cannot_be_compared_is_named_with_the_reason(run: Make, tmp_path: P
     diverged = run("nan", "random", {0: 6.0, 10: 3.0})
     text = (diverged / "metrics.jsonl").read_text()
     (diverged / "metrics.jsonl").write_text(text.replace('"validation_loss": ', '"other": '))
-    folders = [*good, task, broken, young, diverged, tmp_path / "none"]
+    empty = run("empty", "standard", {0: 6.0, 10: 3.0})
+    (empty / "metrics.jsonl").unlink()
+    folders = [*good, task, broken, young, diverged, tmp_path / "none", empty]
     found = compare(folders)
     assert len(found.groups) == 2
     reasons = [found.left_out[str(folder)] for folder in folders[2:]]
     words = ("task", "model_spec is 3", "no finite loss", "not been validated", "not a folder")
+    words += ("has no metrics.jsonl yet",)
     assert all(word in reason for word, reason in zip(words, reasons, strict=True))
+
+
+@pytest.mark.parametrize("key", ["loss", "validation_loss", None])
+def test_a_run_that_diverged_is_left_out_and_costs_the_others_nothing(
+    run: Make, key: str | None
+) -> None:
+    """By its last lines, or by its state alone, where it ended before it logged what was NaN."""
+    folders = [run(name, name, {0: 6.0, 10: 4.0, 20: 3.0}) for name in ("standard", "mixit")]
+    nan = run("nan", "random", {0: 6.0, 10: 4.0, 20: 3.0})
+    lines = [json.loads(line) for line in (nan / "metrics.jsonl").read_text().splitlines()]
+    if key is None:
+        lines = [line for line in lines if line["step"] < 15]
+        (nan / "state").write_text("failed 15 the loss is not finite at step 15. Start again\n")
+    for line in lines:
+        if line["step"] >= 15 and key in line:
+            line[key] = None
+    (nan / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = compare([*folders, nan])
+    since = 20 if key == "validation_loss" else 15
+    assert found.left_out == {str(nan): f"has diverged: it is not finite from step {since} on"}
+    assert found.budget("tokens") == 20_000
+
+
+def test_a_batch_whose_loss_was_not_finite_is_no_divergence(run: Make) -> None:
+    """It was skipped, and the run trained on."""
+    folders = [run(name, name, {0: 6.0, 10: 4.0, 20: 3.0}) for name in ("standard", "mixit")]
+    lines = [json.loads(line) for line in (folders[0] / "metrics.jsonl").read_text().splitlines()]
+    lines[5]["loss"] = None
+    (folders[0] / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    assert not compare(folders).left_out
+
+
+def test_a_run_that_failed_is_compared_as_far_as_it_came(run: Make) -> None:
+    folders = [run(name, name, {0: 6.0, 10: 4.0}) for name in ("standard", "mixit")]
+    (folders[1] / "state").write_text("failed 12 the disk is full\n")
+    said = f"{folders[1]} is compared as far as it came: it failed at step 12: the disk is full"
+    assert said in sentences(compare(folders))
+
+
+def test_seconds_leave_out_what_a_restart_compiled(run: Make) -> None:
+    """By the starts in times.jsonl: step 11 took ten times as long, as step 1 did."""
+    folders = [run(name, name, {0: 6.0, 20: 3.0}) for name in ("standard", "mixit")]
+    lines = [json.loads(line) for line in (folders[0] / "metrics.jsonl").read_text().splitlines()]
+    next(line for line in lines if line["step"] == 11)["tokens_per_s"] /= 10
+    (folders[0] / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    times = {part: 0.0 for part in ("began", "until", *PARTS)} | {"step": 20, "ended": True}
+    starts = "".join(json.dumps(times | {"first": first}) + "\n" for first in (0, 10))
+    (folders[0] / "times.jsonl").write_text(starts)
+    assert [group.end("seconds") for group in compare(folders).groups] == pytest.approx([40, 40])
+
+
+def test_a_sweep_of_a_task_is_named_as_one(run: Make, tmp_path: Path) -> None:
+    folders = [run(name, name, {0: 6.0, 10: 4.0}) for name in ("standard", "mixit")]
+    (tmp_path / "sweep/a").mkdir(parents=True)
+    (tmp_path / "sweep/a/result.json").write_text("{}")
+    found = compare(find_folders([*map(str, folders), str(tmp_path / "sweep")]))
+    assert "`mixit-titan sweep` compares its runs" in found.left_out[str(tmp_path / "sweep")]
 
 
 def test_a_run_with_the_same_seeds_is_no_second_sample(run: Make) -> None:
@@ -168,7 +229,7 @@ def test_a_line_without_tokens_is_one_sentence(run: Make) -> None:
 
 
 def test_one_run_is_not_enough(run: Make) -> None:
-    with pytest.raises(ConfigError, match="1 runs to compare, and it takes two"):
+    with pytest.raises(ConfigError, match="there is 1 run to compare, and it takes two"):
         compare([run("a", "standard", {0: 6.0, 10: 3.0})])
 
 

@@ -40,10 +40,23 @@ def test_seconds_are_those_of_training() -> None:
     assert np.cumsum(training_seconds(lines)).tolist() == pytest.approx([2, 20, 30, 35])
 
 
+def test_what_each_restart_compiled_is_no_training() -> None:
+    """A run of 10 tokens/s that was killed twice: the lines after it resumed, at 15 and at 20, are
+    five times slower. Nothing follows the last one, which is as fast as what came before."""
+    rates = {1: 0.1, 10: 10, 20: 2, 30: 10, 40: 10, 50: 2}
+    lines = [line(step, 10 * step, rate) for step, rate in rates.items()]
+    seconds = training_seconds(lines, starts=(0, 15, 40))
+    assert np.cumsum(seconds).tolist() == pytest.approx([1, 10, 20, 30, 40, 50])
+
+
+def test_a_run_of_one_line_is_as_fast_as_that_says() -> None:
+    assert training_seconds([line(1, 10, 5)]) == [2]
+
+
 def test_a_point_per_validation_with_what_was_spent_until_then() -> None:
     lines = [
         {"step": 0, "validation_loss": 6.0},
-        *(line(10, 100, 5), line(20, 200, 10)),
+        *(line(1, 10, 0.1), line(10, 100, 5), line(20, 200, 10)),
         {"step": 15, "validation_loss": 4.0},
         {"step": 20, "validation_loss": None},
     ]

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mixit_titan.comparison.command import compare
+from mixit_titan.comparison.report import sentences
 from mixit_titan.comparison.runs import read_run
 from tests.comparison.conftest import write_run
 from tests.shards import write_shards
@@ -32,3 +34,19 @@ def test_a_mixture_is_known_by_its_sources_and_weights(tmp_path: Path) -> None:
     assert alone.bytes_per_token == pytest.approx(1 / 2)
     assert mixed.bytes_per_token == pytest.approx(0.8 * 1 / 2 + 0.2 * 3 / 4)
     assert alone.text[0] == (2, 2) and mixed.text[0] == ((2, 2), (6, 2))
+
+
+def test_tokens_of_other_tokenizers_are_said_to_be_other_text(tmp_path: Path) -> None:
+    """The same 60 bytes in documents of 30, as 30 tokens each and as 14, each with its end."""
+    folders = []
+    for name, tokens in (("bytes", 30), ("pairs", 14)):
+        write_shards(tmp_path / name, train=[[7] * tokens] * 2, validation=[[7] * tokens] * 2)
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text())
+        for split in manifest["splits"].values():
+            split["bytes"] = 60
+        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest))
+        data = str(tmp_path / name)
+        folders.append(write_run(tmp_path / f"run_{name}", "mixit", {10: 2.0}, data=data,
+                                 tokenizer=name))  # fmt: skip
+    (said,) = [each for each in sentences(compare(folders)) if "tokenizers differ" in each]
+    assert "a token is 0.97 bytes of" in said and ", 2.00 bytes of" in said

@@ -4,10 +4,13 @@ import functools
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from mixit_titan.cli import main
+from mixit_titan.evaluation.command import _tasks_table
 from mixit_titan.evaluation.tasks import check_installed
 from tests.evaluation.local_tasks import write_tasks
 from tests.evaluation.worker import evaluate
@@ -61,6 +64,18 @@ def test_a_file_for_each_task_and_a_table(
     assert "local_choice" in said and f"{choice['metrics']['acc']:.4f}" in said
     call(monkeypatch, *words, "--json")
     assert json.loads(capsys.readouterr().out)["local_choice"] == choice
+
+
+def test_large_figures_fit_the_table(capsys: pytest.CaptureFixture) -> None:
+    """A perplexity and its error, as of a model of a few steps, on a terminal of 80 columns."""
+    stack = SimpleNamespace(stack=SimpleNamespace(name="mixit"))
+    trained = SimpleNamespace(model=SimpleNamespace(config=stack), step=6)
+    metrics = {"perplexity": 2592116292.6538115, "perplexity_stderr": 1158436953751820.2}
+    table = _tasks_table(trained, {"cloze": {"metrics": metrics | {"acc": 0.25}, "examples": 5}})
+    Console(width=80).print(table)
+    said = capsys.readouterr().out
+    assert "2.5921e+09" in said and "1.1584e+15" in said and "0.2500" in said
+    assert "…" not in said
 
 
 def test_another_limit_is_another_file(

@@ -12,7 +12,7 @@ def test_depth_sets_the_rest() -> None:
     shape = DIAL.shape(4, vocab=320)
     assert (shape.width, shape.layers, shape.heads, shape.hidden) == (64, 4, 4, 176)
     assert (shape.vocab, shape.seq_len) == (320, 128)
-    assert DIAL.rows(4) == 8 * 4
+    assert DIAL.rows(4) == 4 * 4
     assert DIAL.rate(4) == pytest.approx(DIAL.base_rate)  # 64 is the base
     assert DIAL.rate(16) == pytest.approx(DIAL.base_rate / 4)
 

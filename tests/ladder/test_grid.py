@@ -47,7 +47,7 @@ def test_seeds_multiply_the_runs() -> None:
 
 def test_a_run_of_a_few_steps_is_refused() -> None:
     scale = dataclasses.replace(CPU, tokens_per_parameter=0.1)
-    with pytest.raises(ConfigError, match=r"depth 2 would train 1 steps .* at least 20"):
+    with pytest.raises(ConfigError, match=r"depth 2 would train 3 steps .* at least 20"):
         plan_runs(scale, vocab=320, seeds=1)
 
 
