@@ -10,8 +10,10 @@ from rich.console import Console
 
 from mixit_titan.comparison.curve import Loss
 from mixit_titan.comparison.groups import group_runs
-from mixit_titan.comparison.report import HEADER, UNITS, Comparison, as_json, rows, sentences
+from mixit_titan.comparison.report import Comparison, as_json
 from mixit_titan.comparison.runs import CannotCompare, TrainingRun, find_folders, read_run
+from mixit_titan.comparison.sentences import sentences
+from mixit_titan.comparison.tables import tables
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import make_folder, write_json, write_text, writing
 from mixit_titan.tables import literal, markdown_table, screen_table
@@ -36,8 +38,8 @@ class CompareArguments:
 def run_compare(args: CompareArguments) -> None:
     comparison = compare(find_folders(args.runs))
     console = Console(width=None if Console().is_terminal else 200)
-    title = f"Validation loss ({UNITS[comparison.loss]}); * marks the lowest of a column"
-    console.print(screen_table(title, HEADER, [map(literal, row) for row in rows(comparison)]))
+    for title, header, rows in tables(comparison):
+        console.print(screen_table(title, header, [map(literal, row) for row in rows]))
     for sentence in sentences(comparison):
         console.print(literal(sentence), soft_wrap=True, highlight=False)
     for folder, why in comparison.left_out.items():
@@ -99,15 +101,23 @@ def _common_loss(runs: list[TrainingRun]) -> Loss:
     return "validation_loss" if len(tokenizers) < 2 else "bits_per_byte"
 
 
+def _markdown(comparison: Comparison) -> str:
+    parts = []
+    for title, header, rows in tables(comparison):
+        parts += [f"## {title}", markdown_table(header, rows, left=1).rstrip("\n")]
+    parts += sentences(comparison)
+    parts += [f"Left out: {folder} {why}" for folder, why in comparison.left_out.items()]
+    parts.append("![Loss over steps, tokens, bytes, FLOPs, seconds and parameters](compare.png)")
+    return "\n\n".join(parts) + "\n"
+
+
 def _write(comparison: Comparison, out: Path, console: Console) -> None:
     from mixit_titan.comparison.figure import draw
 
     make_folder(out)
     with writing(out):
         write_json(out / "compare.json", as_json(comparison))
-        lines = [markdown_table(HEADER, rows(comparison), left=1), *sentences(comparison)]
-        lines += [f"Left out: {folder} {why}" for folder, why in comparison.left_out.items()]
-        write_text(out / "compare.md", "\n\n".join(lines) + "\n")
+        write_text(out / "compare.md", _markdown(comparison))
         draw(comparison, out / "compare.png")
     for name in ("compare.json", "compare.md", "compare.png"):
         console.print(f"wrote {out / name}")

@@ -81,6 +81,8 @@ class TrainingRun:
     state: str
     failure: str
     """At which step it failed and why, of a run that did."""
+    accuracy: float | None = None
+    """At its end, of a run of a task."""
 
     def curve(self, loss: Loss) -> Curve:
         phases = self.phases or [(0, self.flops_per_token)]
