@@ -118,8 +118,9 @@ def training_seconds(
 
 def crossings(a: Curve, b: Curve, axis: Axis) -> list[tuple[float, float, bool]]:
     """Where `a` and `b` change places, within what both have: the budget, the loss, and whether `a`
-    is the lower one from there on."""
-    low = max(a.at[axis][0], b.at[axis][0])
+    is the lower one from there on. Not before either was validated after its initialization."""
+    first = min((x for curve in (a, b) for x in curve.at[axis] if x > 0), default=0.0)
+    low = max(a.at[axis][0], b.at[axis][0], first)
     high = min(a.end(axis), b.end(axis))
     x = np.unique(np.concatenate([a.at[axis], b.at[axis]]))
     x = x[(x >= low) & (x <= high)]

@@ -58,11 +58,13 @@ class Comparison:
         """As much as all groups have spent."""
         return min(group.end(axis) for group in self.groups)
 
-    def best(self, axis: Axis) -> Group:
-        """The group of the lowest loss at the common budget."""
-        budget = self.budget(axis)
-        there = [group for group in self.groups if group.at(axis, budget)] or self.groups
-        return min(there, key=lambda group: (group.at(axis, budget) or group.final).mean)
+    def best(self, axis: Axis) -> Group | None:
+        """The group of the lowest loss at the common budget; None where fewer than two have one."""
+        found = {group.name: group.at(axis, self.budget(axis)) for group in self.groups}
+        there = [group for group in self.groups if found[group.name]]
+        if len(there) < min(2, len(self.groups)):
+            return None
+        return min(there, key=lambda group: found[group.name].mean)
 
 
 def reaches(group: Group, base: Group) -> dict[str, float]:
@@ -80,12 +82,13 @@ def reaches(group: Group, base: Group) -> dict[str, float]:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     base, groups = comparison.baseline, comparison.groups
+    bests = {axis: comparison.best(axis) for axis in BUDGETS}
     return {
         "loss": comparison.loss,
         "unit": LOSSES[comparison.loss][1],
         "baseline": base.name,
         "budgets": {axis: comparison.budget(axis) for axis in BUDGETS},
-        "best": {axis: comparison.best(axis).name for axis in BUDGETS},
+        "best": {axis: best and best.name for axis, best in bests.items()},
         "groups": [_group(comparison, group) for group in groups],
         "crossings": [_crossing(crossing) for crossing in comparison.crossings],
         "left_out": [{"folder": folder, "why": why} for folder, why in comparison.left_out.items()],

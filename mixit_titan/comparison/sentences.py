@@ -18,6 +18,7 @@ def sentences(comparison: Comparison) -> list[str]:
         if run.failure
     ]
     said += [_unfinished(comparison), _tokenizers(comparison)]
+    said.append("Seconds are by the clock: whatever else the machine did is in them.")
     if any(len(group.runs) == 1 for group in comparison.groups):
         said.append("Groups of one run have no interval: a second seed would give one.")
     said += [_sparse(comparison), _caution(comparison)]
@@ -71,7 +72,7 @@ def _sparse(comparison: Comparison) -> str:
         return ""
     return (
         "Read on a straight line between two validations that are far apart, so that the loss is "
-        f"too high there: {', '.join(names)}. A smaller validator.freq would tell."
+        f"too high there: {', '.join(names)}. Validations more often would tell."
     )
 
 

@@ -29,8 +29,10 @@ def _at_equal(comparison: Comparison) -> Table:
         if accuracy:
             row.append(shown(group.accuracy) if group.accuracy else "-")
         rows.append(row)
-    best = [comparison.best(axis).name for axis in BUDGETS]
-    rows.append(["best", "", *best, *([""] * (len(header) - 5))])
+    best = [comparison.best(axis) for axis in BUDGETS]
+    rows.append(
+        ["best", "", *(group.name if group else "-" for group in best), *([""] * (len(header) - 5))]
+    )
     return title, header, rows
 
 

@@ -30,6 +30,10 @@ def test_curves_that_cross_do_so_where_two_lines_meet() -> None:
     assert crossings(a, a, "flops") == []
 
 
+def test_what_happened_before_the_first_validation_is_not_known() -> None:
+    assert crossings(curve([0, 10], [6, 4]), curve([0, 10], [7, 3]), "tokens") == []
+
+
 def line(step: int, tokens: int, rate: float) -> dict[str, float]:
     return {"step": step, "loss": 1.0, "tokens": tokens, "tokens_per_s": rate}
 
