@@ -16,7 +16,8 @@ from mixit_titan.comparison.sentences import sentences
 from mixit_titan.comparison.tables import tables
 from mixit_titan.comparison.task_runs import read_task_run
 from mixit_titan.errors import ConfigError
-from mixit_titan.files import make_folder, write_json, write_text, writing
+from mixit_titan.files import write_json, write_text, writing
+from mixit_titan.jobs.lock import locked
 from mixit_titan.tables import literal, markdown_table, screen_table
 
 
@@ -120,8 +121,7 @@ def _markdown(comparison: Comparison) -> str:
 def _write(comparison: Comparison, out: Path, console: Console) -> None:
     from mixit_titan.comparison.figure import draw
 
-    make_folder(out)
-    with writing(out):
+    with locked(out), writing(out):
         write_json(out / "compare.json", as_json(comparison))
         write_text(out / "compare.md", _markdown(comparison))
         draw(comparison, out / "compare.png")
