@@ -18,13 +18,13 @@ from torchtitan.distributed import ParallelDims
 from torchtitan.models.common import Embedding, Linear
 from torchtitan.models.common.attention import AttentionMasksType, BaseAttention
 from torchtitan.protocols.module import Module
-from torchtitan.tools.logging import logger
 
 from mixit_titan.device import has_gpu
 from mixit_titan.kernels.forms import Form
 from mixit_titan.kernels.matrices import MixingMatrices
 from mixit_titan.kernels.mixing import MatrixSpec, draw_rows
 from mixit_titan.kernels.stored import identity_apart
+from mixit_titan.log import logger
 
 _ROWS = 64  # drawn at a time for a shard
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch.distributed.tensor import DTensor
 from torchtitan.protocols.module import Module
-from torchtitan.tools.logging import logger
 
 from mixit_titan.kernels.mixing import MatrixSpec
+from mixit_titan.log import logger
 from mixit_titan.model.attention import document_mask
 from mixit_titan.model.shapes import Shape
 
