@@ -82,8 +82,8 @@ def modelled_table(point: dict[str, Any]) -> ScreenTable:
 def why_modelled(args: BenchArguments) -> str:
     """And how something of it is measured here."""
     name = args.config or "this run"
-    assumed = "" if args.config is None else f" (`mixit-titan params --config {name}` says by what)"
+    params = "" if args.config is None else f" (assumptions: mixit-titan params --config {name})"
     return (
-        f"{name} is for GPUs and there is none here: nothing was measured{assumed}. A small model "
+        f"{name} is for GPUs and there is none here: nothing was measured{params}. A small model "
         f"with its settings is measured on the CPU by {small_model(run_table(args))}"
     )
