@@ -60,8 +60,8 @@ def _measure(args: BenchArguments, console: Console) -> None:
     ranks = ranks_from_environment()
     if ranks is not None and len(each) > 1:
         raise ConfigError("a scan starts its own processes: use --nproc instead of torchrun")
-    if ranks is None and lacks_gpu(args):
-        _model(args, each, console)
+    if ranks is None and lacks_gpu(each[0]):
+        _model(each, args.out, console)
         return
     nproc = ranks or local_ranks(args.nproc or 1)
     points = [read_point(one, nproc) for one in each]
@@ -75,15 +75,15 @@ def _measure(args: BenchArguments, console: Console) -> None:
         _measure_point(each, nproc, 0, args.out)
 
 
-def _model(args: BenchArguments, each: Sequence[BenchArguments], console: Console) -> None:
+def _model(each: Sequence[BenchArguments], out: Path, console: Console) -> None:
     """A config for GPUs, on a machine without one."""
     found = model_points(each)
-    with writing(args.out):
-        write_json(args.out / "modelled.json", found)
+    with writing(out):
+        write_json(out / "modelled.json", found)
     for point in found["points"]:
         console.print(modelled_table(point))
-    console.print(why_modelled(args))
-    console.print(f"wrote {args.out / 'modelled.json'}")
+    console.print(why_modelled(each[0]))
+    console.print(f"wrote {out / 'modelled.json'}")
 
 
 def _variants(args: BenchArguments) -> tuple[str, ...]:
