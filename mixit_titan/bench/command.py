@@ -189,7 +189,7 @@ def _compare(args: BenchArguments, console: Console) -> None:
     before, after = args.compare
     rows, fallen = compare(before, after, args.tolerance)
     console.print(comparison_table(rows, before, after))
-    with writing(args.out):
+    with locked(args.out), writing(args.out):
         write_json(args.out / "compare.json", rows)
     console.print(f"wrote {args.out / 'compare.json'}")
     for one, other in ((before, after), (after, before)):

@@ -19,7 +19,7 @@ from mixit_titan.config.small import small_model
 from mixit_titan.config.toml import apply_overrides, read_run
 from mixit_titan.data.synthetic import SYNTHETIC
 from mixit_titan.device import check_device, has_gpu
-from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.errors import ConfigError, shown, unknown
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.hardware import Gpu
 from mixit_titan.model.parallelize import Recomputation
@@ -47,6 +47,8 @@ _WITHOUT_A_CONFIG = {
 }
 _NEVER = 2**31 - 1
 
+_LONGEST = 20  # digits, and more than any size has
+
 
 def split_axes(args: BenchArguments) -> list[BenchArguments]:
     """The arguments of each point: with one value for each axis."""
@@ -64,9 +66,9 @@ def _values(axis: str, text: str | None) -> list[str | None]:
     for word in words:
         if allowed is not None and word not in allowed:
             raise unknown(option, word, allowed)
-        if allowed is None and not word.isdecimal():
+        if allowed is None and not (word.isdecimal() and len(word) < _LONGEST):
             raise ConfigError(
-                f"{option} is {text!r}: it must be a number, or several separated by commas"
+                f"{option} is {shown(text)}: it must be a number, or several separated by commas"
             )
         if word == "0":
             raise ConfigError(f"{option} is 0: it must be at least 1")

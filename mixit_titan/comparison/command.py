@@ -13,7 +13,8 @@ from mixit_titan.comparison.groups import group_runs
 from mixit_titan.comparison.report import HEADER, UNITS, Comparison, as_json, rows, sentences
 from mixit_titan.comparison.runs import CannotCompare, TrainingRun, find_folders, read_run
 from mixit_titan.errors import ConfigError
-from mixit_titan.files import make_folder, write_json, write_text, writing
+from mixit_titan.files import write_json, write_text, writing
+from mixit_titan.jobs.lock import locked
 from mixit_titan.tables import literal, markdown_table, screen_table
 
 
@@ -102,8 +103,7 @@ def _common_loss(runs: list[TrainingRun]) -> Loss:
 def _write(comparison: Comparison, out: Path, console: Console) -> None:
     from mixit_titan.comparison.figure import draw
 
-    make_folder(out)
-    with writing(out):
+    with locked(out), writing(out):
         write_json(out / "compare.json", as_json(comparison))
         lines = [markdown_table(HEADER, rows(comparison), left=1), *sentences(comparison)]
         lines += [f"Left out: {folder} {why}" for folder, why in comparison.left_out.items()]
