@@ -2,9 +2,11 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torchtitan.components.loss import IGNORE_INDEX
 
 from mixit_titan.data import loader
@@ -25,6 +27,32 @@ def test_a_copy_is_started_once_and_the_host_can_still_count() -> None:
     for tensor in (inputs["input"], given):
         copy = tensor.to("cuda")  # torchtitan's call: nothing is copied any more
         assert type(copy) is torch.Tensor and copy.device.type == "meta" and copy.shape == (1, 3)
+
+
+class Copies(TorchDispatchMode):
+    """Notes of each copy between devices whether the host does not wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.non_blocking: list[bool] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is torch.ops.aten._to_copy.default:
+            self.non_blocking.append((kwargs or {}).get("non_blocking", False))
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_host_does_not_wait_for_a_copy() -> None:
+    batches = iter([({"input": torch.tensor([[1, 3]])}, torch.tensor([[3, 4]]))])
+    with Copies() as copies:
+        list(start_copies(batches, torch.device("meta")))
+    assert copies.non_blocking == [True, True]
 
 
 def test_the_loader_pins_what_a_gpu_will_read(

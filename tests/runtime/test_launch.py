@@ -83,6 +83,7 @@ def test_that_a_rank_was_killed_is_said_by_torchrun(
     """Nobody else could."""
     package = tmp_path / "mixit_titan"
     package.mkdir()
+    (package / "__init__.py").touch()  # without it, an installed mixit_titan would come first
     (package / "__main__.py").write_text(DIES)
     monkeypatch.chdir(tmp_path)  # where `python -m` looks first
     with forkserver.start(launch_two) as launcher:
