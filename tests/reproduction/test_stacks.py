@@ -83,7 +83,7 @@ def test_the_ends_are_the_language_models_of_table_2(tmp_path: Path) -> None:
     ours = STACKS.cells(plan)
     for variant in ("mixit", "standard"):
         theirs = [job.folder for job in table_2[variant]["Python sources"].jobs]
-        assert [job.folder for job in ours[variant][LANGUAGE].jobs] == theirs
+        assert [job.folder for job in ours[variant][LANGUAGE].jobs] == theirs[:3]
     hybrid = ours["mixit standard@last"][LANGUAGE].jobs[2]
     words = hybrid.arguments[1]
     assert words[words.index("--model.stack") + 1] == "mixit standard@last"
