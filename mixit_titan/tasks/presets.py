@@ -45,7 +45,7 @@ _OTHER_COMMON = {"init_std": 0.02, "embedding_std": 0.02, "eval_every": 1000}
 _CPU = {
     "addition": (2, 64, 4, 5e-3, 64, 800, 0, 800),
     "retrieval": (2, 64, 2, 2.5e-3, 64, 1600, 0, 1000),
-    "hop": (3, 64, 2, 5e-3, 64, 500, 0, 500),
+    "hop": (3, 64, 2, 5e-3, 64, 1000, 0, 500),
     "modular": (2, 64, 4, 5e-3, 128, 1500, 768, 0),
     "dyck": (2, 64, 4, 5e-3, 64, 2000, 0, 1000),
     "memorization": (2, 16, 4, 1e-2, 512, 2000, 0, 0),
@@ -70,7 +70,7 @@ _CPU_MORE: dict[str, dict[str, Any]] = {
     "addition": {"digits": 4, "embedding_std": 0.1, "eval_every": 100, "target_accuracy": 0.995},
     # Two heads, and so wider ones: what frozen queries and keys match is of the rank of a head.
     "retrieval": {"pairs": 16, "vocab": 48, "eval_every": 100, "target_accuracy": 0.99},
-    "hop": {"hops": 2, "length": 24, "eval_every": 100, "target_accuracy": 0.99},
+    "hop": {"hops": 3, "length": 24, "eval_every": 100, "target_accuracy": 0.99},
     # With larger weights or embeddings all pairs are memorized before a rule is found.
     "modular": {"modulus": 31, "weight_decay": 1.0, **_AUTHORS_STD},
     "dyck": {"length": 20, "eval_every": 100, "target_accuracy": 0.995},
