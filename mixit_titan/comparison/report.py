@@ -81,6 +81,7 @@ def _group(comparison: Comparison, group: Group) -> dict[str, Any]:
         "runs": [str(each.folder) for each in group.runs],
         "states": [each.state for each in group.runs],
         "seeds": [list(each.seeds) for each in group.runs],
+        "goodput": [each.goodput and each.goodput.as_json() for each in group.runs],
         "loss": _figure(group.final),
         "loss_at_equal": {axis: found and _figure(found) for axis, found in at_equal.items()},
         "reaches": None if group is base else reaches(group, base),
@@ -142,6 +143,12 @@ def sentences(comparison: Comparison) -> list[str]:
         for group in comparison.groups
         for run in group.runs
         if run.failure
+    ]
+    said += [
+        f"Goodput of {run.folder}: {run.goodput}"
+        for group in comparison.groups
+        for run in group.runs
+        if run.goodput
     ]
     said += _tokenizers(comparison)
     if any(len(group.runs) == 1 for group in comparison.groups):
