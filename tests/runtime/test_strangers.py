@@ -165,7 +165,7 @@ def test_the_drill_runs_no_code(runs: Runs, tmp_path: Path, poison: str) -> None
     assert not (tmp_path / "made").exists()
 
 
-def test_jobs_run_no_code(runs: Runs, tmp_path: Path) -> None:
+def test_jobs_run_no_code(runs: Runs, tmp_path: Path, job_server: None) -> None:
     """Those of demo, ladder and reproduce are trainings, those of sweep and suite are tasks."""
     train, task = tmp_path / "train", tmp_path / "task"
     attack = Attack(tmp_path / "made")
