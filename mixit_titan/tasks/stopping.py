@@ -1,0 +1,37 @@
+"""Ctrl-C and SIGTERM stop a run of a task after the step, so that it can save."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SAID = b"\nInterrupted: stops after this step and saves; Ctrl-C again ends at once\n"
+
+
+class Stopped(SystemExit):
+    """The run is saved as of `step`, and its process ends as one that the signal has ended."""
+
+    def __init__(self, step: int, number: int) -> None:
+        super().__init__(128 + number)
+        self.step = step
+
+
+@contextmanager
+def noted_signals() -> Iterator[list[int]]:
+    """Within, those that have come are in the list; but a second Ctrl-C interrupts at once."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            if number in noted:
+                raise KeyboardInterrupt
+            os.write(2, _SAID)
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
