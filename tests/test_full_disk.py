@@ -33,6 +33,7 @@ COMMANDS = {
     "task, at the start": ("8k", TASK),
     "prepare": ("1m", ["prepare", "text.txt", "--tokenizer", "bytes", "--out"]),
     "bench": ("8k", BENCH),
+    "demo": ("8k", ["demo", "--steps", "10", "--out"]),
     "export": ("16k", ["export", "RUN", "--out"]),
 }
 
