@@ -171,7 +171,8 @@ def choose_encoder(
 ) -> tuple[Encoder | FastEncoder, str]:
     """The encoder of this name, and one sentence that says which it is and why."""
     exact = Encoder(tokenizer, dtype)
-    if name not in ("auto", "gigatoken", exact.name):
+    fast_name = () if exact.name == "bytes" else ("gigatoken",)
+    if name not in ("auto", exact.name, *fast_name):
         raise ConfigError(
             f"--encoder {name} is not for this tokenizer, whose encoder is {exact.name}: leave the "
             "option out"

@@ -165,8 +165,9 @@ def test_without_gigatoken_the_other_library_encodes(
         choose_encoder(tokenizer, dtype, "gigatoken")
     with pytest.raises(ConfigError, match="--encoder tokenizers is not for this tokenizer, whose"):
         choose_encoder(tokenizer, dtype, "tokenizers")
-    with pytest.raises(ConfigError, match="whose encoder is bytes"):
-        choose_encoder(ByteTokenizer(), dtype, "tiktoken")
+    for name in ("tiktoken", "gigatoken"):
+        with pytest.raises(ConfigError, match="whose encoder is bytes"):
+            choose_encoder(ByteTokenizer(), dtype, name)
 
 
 def test_byte_level_tokenizers_of_hugging_face(tmp_path: Path) -> None:
