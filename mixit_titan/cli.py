@@ -14,7 +14,7 @@ import tyro
 from mixit_titan import __version__
 from mixit_titan.errors import one_sentence, unknown
 from mixit_titan.gpus import hide_gpus
-from mixit_titan.options import read_known_options, read_options
+from mixit_titan.options import check_named, read_known_options, read_options
 from mixit_titan.ranges import Range
 
 
@@ -100,6 +100,7 @@ def drill(arguments: list[str]) -> None:
     from mixit_titan.config.toml import read_run
     from mixit_titan.drill.arguments import DrillArguments
 
+    check_named(arguments, "--only")
     args, others = read_known_options(DrillArguments, arguments, prog="mixit-titan drill")
     if read_run(args.config, others).get("device") == "cpu":
         hide_gpus()  # before torch is imported

@@ -63,6 +63,13 @@ def check_once(words: Sequence[str], flags: Sequence[str]) -> None:
             raise ConfigError(f"{name} is given twice: name all of them after one {name}")
 
 
+def check_named(words: Sequence[str], name: str) -> None:
+    """Refuse an option that takes several values and is given none: its default would be taken in
+    silence."""
+    if name in words and (words[words.index(name) + 1 :] or ["--"])[0].startswith("--"):
+        raise ConfigError(f"{name} needs a value: name one or more, or leave it out")
+
+
 def flag(key: str) -> str:
     """The option that sets a field."""
     return f"--{key.replace('_', '-')}"

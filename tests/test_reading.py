@@ -207,7 +207,7 @@ def test_nothing_is_unpickled_but_by_the_restricted_readers() -> None:
         ("runtime/llama_start.py", "dcp.load", None, "PlainPlanner()"),
         ("runtime/tensor_reader.py", "dcp.load", None, "PlainPlanner()"),
         ("runtime/tensor_reader.py", "torch.load", "True", None),
-        ("runtime/tensor_reader.py", "_MetadataUnpickler", None, None),
-        ("runtime/tensor_reader.py", "_MetadataUnpickler(io.BytesIO(content)).load", None, None),
+        ("runtime/metadata_pickle.py", "_MetadataUnpickler", None, None),
+        ("runtime/metadata_pickle.py", "_MetadataUnpickler(io.BytesIO(content)).load", None, None),
         ("tasks/checkpoint.py", "torch.load", "True", None),
     }

@@ -26,7 +26,8 @@ from mixit_titan.analysis.timeline import draw_timeline, head_score, timeline
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, unknown
-from mixit_titan.files import make_folder, write_json
+from mixit_titan.files import write_json
+from mixit_titan.jobs.lock import locked
 from mixit_titan.ranges import NOT_NEGATIVE, Range
 from mixit_titan.tables import screen_table
 
@@ -102,15 +103,16 @@ def run_analyze(args: AnalyzeArguments) -> None:
     args.check()
     if args.run_dir is None:
         out = args.out or Path("runs/analysis")
-        make_folder(out)
-        found, table = THEOREMS[args.kind](args, out / f"{args.kind}.png")
+        with locked(out):
+            found, table = THEOREMS[args.kind](args, out / f"{args.kind}.png")
+            write_json(out / f"{args.kind}.json", found)
     else:
         check_device()
         run = load_analyzed_run(args.run_dir, text=args.text, count=args.sequences, task=args.task)
         out = args.out or args.run_dir / "analysis"
-        make_folder(out)
-        found, table = KINDS[args.kind](run, args, out / f"{args.kind}.png")
-    write_json(out / f"{args.kind}.json", found)
+        with locked(out):
+            found, table = KINDS[args.kind](run, args, out / f"{args.kind}.png")
+            write_json(out / f"{args.kind}.json", found)
     console = Console()
     console.print(table)
     for ending in ("json", "png"):

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from mixit_titan.mixing import RandomMixing
-from mixit_titan.model.attention import DocumentAttention
+from mixit_titan.model.mixers.attention import DocumentAttention
 
 LENGTH, WIDTH = 9, 4
 LAYERS = ("frozen_qk", "trained", "mixit")

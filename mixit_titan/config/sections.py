@@ -23,9 +23,9 @@ from mixit_titan.data.packing import Packing
 from mixit_titan.data.sources import STDLIB
 from mixit_titan.errors import ConfigError, shown
 from mixit_titan.evaluation.in_training import EvalConfig
-from mixit_titan.model.build import AttentionBackend
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.llama import Float8Recipe
+from mixit_titan.model.mixers.positional import AttentionBackend
 from mixit_titan.model.parallelize import Recomputation
 from mixit_titan.model.storage import Storage
 from mixit_titan.runtime.bad_steps import Training

@@ -43,6 +43,9 @@ class ByteTokenizer(BaseTokenizer):
         return 257
 
 
+_LONGEST = 20  # digits of a number that may be a token, and more than any has
+
+
 class NumberTokenizer(BaseTokenizer):
     """Token 17 is the word `17`, out of a vocabulary of any size; the last one ends a document.
     For synthetic data, which are no text."""
@@ -57,8 +60,10 @@ class NumberTokenizer(BaseTokenizer):
         self.eos_id = config.vocab - 1
 
     def encode(self, text: str, *, add_bos: bool = False, add_eos: bool = False) -> list[int]:
-        words = [int(word) for word in text.split() if word.isdecimal()]
-        return [id for id in words if id < self.vocab] + ([self.eos_id] if add_eos else [])
+        words = [word for word in text.split() if word.isdecimal() and len(word) <= _LONGEST]
+        return [id for id in map(int, words) if id < self.vocab] + (
+            [self.eos_id] if add_eos else []
+        )
 
     def decode(self, ids: list[int]) -> str:
         return " ".join(map(str, ids))

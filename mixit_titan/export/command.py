@@ -14,6 +14,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.export.mixit_folder import mixit_config, write_code
 from mixit_titan.export.tokenizer_files import write_tokenizer
 from mixit_titan.files import json_text, new_folder
+from mixit_titan.jobs.lock import locked
 from mixit_titan.model.hugging_face import HuggingFaceAdapter, hf_config
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.ranges import NOT_NEGATIVE
@@ -41,7 +42,7 @@ def run_export(args: ExportArguments) -> None:
         raise ConfigError(f"--out {args.out} is there and not empty: name a new folder")
     trained = load_trained(args.run_dir, args.step)
     try:
-        with new_folder(args.out) as folder:
+        with locked(args.out, beside=True), new_folder(args.out) as folder:
             write_export(trained, folder)
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or error

@@ -39,11 +39,12 @@ _OWNER = {
 
 
 @contextlib.contextmanager
-def locked(folder: Path, option: str = "--out") -> Iterator[None]:
+def locked(folder: Path, option: str = "--out", *, beside: bool = False) -> Iterator[None]:
     """Make the folder that an option names, and refuse it while another process has it. A disk that
-    fills up meanwhile is one sentence."""
-    make_folder(folder, option)
-    lock = FolderLock(folder, option)
+    fills up meanwhile is one sentence. `beside`: the lock is beside a folder that is to appear when
+    it is complete."""
+    make_folder(folder.absolute().parent if beside else folder, option)
+    lock = FolderLock(folder, option, beside=beside)
     try:
         yield
     except (ConfigError, RunFailed, KeyboardInterrupt, SystemExit):
@@ -59,8 +60,9 @@ def locked(folder: Path, option: str = "--out") -> Iterator[None]:
 class FolderLock:
     """Held from its construction until `release`, or until its process ends."""
 
-    def __init__(self, folder: Path, option: str) -> None:
-        self._path = folder / ".lock"
+    def __init__(self, folder: Path, option: str, *, beside: bool = False) -> None:
+        whole = folder.absolute()
+        self._path = whole.with_name(f".{whole.name}.lock") if beside else folder / ".lock"
         self._released, self._guard = threading.Event(), threading.Lock()
         with writing(folder):
             self._file = self._take(folder, option)

@@ -2,42 +2,33 @@
 
 import dataclasses
 import importlib
-import importlib.util
-from typing import Literal
 
 from torch import nn
 from torchtitan.models.common import Embedding, Linear, RMSNorm
-from torchtitan.models.common.attention import (
-    GQAttention,
-    QKVLinear,
-)
-from torchtitan.models.common.config_utils import get_attention_config
+from torchtitan.models.common.attention import GQAttention, QKVLinear
 from torchtitan.models.common.feed_forward import FeedForward
 from torchtitan.models.common.param_init import skip_param_init
 from torchtitan.protocols.model_spec import ModelSpec
 from torchtitan.protocols.module import Module
-from torchtitan.tools import utils
 
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
 from mixit_titan.kernels.forms import Form
 from mixit_titan.kernels.tiles import check_width
 from mixit_titan.model.accounting import mixing_layers
-from mixit_titan.model.attention import DocumentAttention, HalvesRoPE
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.hugging_face import HuggingFaceAdapter
 from mixit_titan.model.initialization import LinearNormal, embedding_normal
 from mixit_titan.model.llama import Block, MixitLlama, ScaledLinear, ShapedFeedForward
-from mixit_titan.model.mixers.positional import Place
-from mixit_titan.model.mixing_attention import InnerMixing, MixingAttention, PositionedEmbedding
+from mixit_titan.model.mixers.attention import HalvesRoPE
+from mixit_titan.model.mixers.positional import AttentionBackend, Place
+from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedding
 from mixit_titan.model.parallelize import parallelize
 from mixit_titan.model.pipeline import pipeline
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import ROPE_SCALING, Shape
 from mixit_titan.model.stack import Stack
 from mixit_titan.model.storage import choose_form
-
-AttentionBackend = Literal["auto", "flex", "varlen", "sdpa"]
 
 
 def llama_config(
@@ -70,17 +61,20 @@ def llama_config(
     _check(shape, stack, recipe, on_gpu)
     spec = recipe.matrix_spec(mixing_seed, shape) if stack.drawn else None
     form = form or choose_form("auto", shape, dtype, layers=mixing_layers(shape, stack))
-    matrices = {"spec": spec, "n_heads": shape.heads, "form": form, "dtype": dtype}
-    backend = attention_backend(attention, on_gpu) if stack.attends else None
+    place = Place(
+        shape=shape,
+        layer=0,
+        seed=mixing_seed,
+        spec=spec,
+        form=form,
+        dtype=dtype,
+        attention=attention,
+        on_gpu=on_gpu,
+    )
     mixers = []
     for layer, pair in enumerate(stack.fill(shape.layers)):
-        if pair.mixer == "mixing":
-            inner = InnerMixing.Config(layer=layer, **matrices)
-        elif pair.mixer == "attention":
-            inner = backend
-        else:
-            file = importlib.import_module(f"mixit_titan.model.mixers.{pair.mixer}")
-            inner = file.inner(Place(shape=shape, layer=layer, seed=mixing_seed, spec=spec))
+        file = importlib.import_module(f"mixit_titan.model.mixers.{pair.mixer}")
+        inner = file.inner(dataclasses.replace(place, layer=layer))
         around = _attention if pair.attends else _mixing
         mixers.append(around(shape, recipe, inner))
     skip, branch = recipe.residual_scales(shape.layers)
@@ -138,35 +132,6 @@ def model_spec(flavor: str, config: MixitLlama.Config) -> ModelSpec:
         post_optimizer_build_fn=None,
         state_dict_adapter=HuggingFaceAdapter,
     )
-
-
-def attention_backend(name: AttentionBackend, on_gpu: bool) -> Module.Config:
-    """`auto`: torchtitan's flex attention where there is a GPU; it has no backward on a CPU."""
-    if name == "auto":
-        name = "flex" if on_gpu else "sdpa"
-    if name == "sdpa":
-        return DocumentAttention.Config()
-    if not on_gpu:
-        raise ConfigError(
-            f"model.attention = {name!r} needs a GPU and this machine has none: "
-            "set it to 'auto' or 'sdpa'"
-        )
-    if name == "varlen" and (missing := missing_flash_attention()):
-        raise ConfigError(
-            f"model.attention = 'varlen' needs the package {missing} on this GPU, which is not "
-            "installed: install it, or set model.attention = 'flex'"
-        )
-    return get_attention_config(name)
-
-
-def missing_flash_attention() -> str | None:
-    """The module that torchtitan's varlen attention imports on this GPU, if it cannot be found: no
-    dependency of torch or torchtitan brings it."""
-    modules = {"FA3": "flash_attn_interface", "FA4": "flash_attn.cute"}
-    module = modules.get(utils.get_cuda_flash_attention_impl())
-    if module is None or importlib.util.find_spec(module.partition(".")[0]) is not None:
-        return None
-    return module
 
 
 def _norm(shape: Shape) -> RMSNorm.Config:

@@ -20,12 +20,14 @@ from torchtitan.models.common.feed_forward import FeedForward
 
 from mixit_titan.kernels.documents import document_table
 from mixit_titan.model.accounting import count
-from mixit_titan.model.attention import DocumentAttention, document_mask
 from mixit_titan.model.freezing import FrozenStorage
 from mixit_titan.model.initialization import name_parameters
 from mixit_titan.model.limits import too_long
+from mixit_titan.model.mixers.attention import DocumentAttention
+from mixit_titan.model.mixers.mixing import InnerMixing
+from mixit_titan.model.mixers.positional import document_mask
 from mixit_titan.model.mixers.window import WindowAttention
-from mixit_titan.model.mixing_attention import InnerMixing, PositionedEmbedding
+from mixit_titan.model.mixing_attention import PositionedEmbedding
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.sharding import set_sharding

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.errors import ConfigError, shown, unknown
 from mixit_titan.model.pairs import LAYER_PARTS, OUTER_PARTS, PAIRS
 from mixit_titan.model.stack import Stack, read_stack, uniform
 
@@ -26,15 +26,31 @@ def find_stack(
                 f"model.stack = {stack!r} says what the layers are, and so does model.{key} = "
                 f"{value!r}: leave one of them out"
             )
+    found = read_stack(stack, layers)
     for part in freeze or ():
         if part in LAYER_PARTS:
             raise ConfigError(
                 f"model.freeze names {part!r}, and beside a stack it is for the model as a whole "
-                f"({', '.join(OUTER_PARTS)}): write attention-freeze-{part} in the stack"
+                f"({', '.join(OUTER_PARTS)}): {_inside(part, found)}"
             )
         if part not in OUTER_PARTS:
             raise unknown("part in model.freeze", part, OUTER_PARTS)
     return read_stack(stack, layers, freeze or ())
+
+
+def _inside(part: str, stack: Stack) -> str:
+    """How a part of its layers is frozen by the stack itself."""
+    mixer = next((pair.mixer for pair in stack.pairs if part in pair.parts), None)
+    if mixer is None:
+        return f"leave it out, no layer of {stack.name!r} has it"
+    return f"write {mixer}-freeze-{part} in the stack"
+
+
+def unknown_variant(what: str, name: str, allowed: Iterable[str], stack: str) -> ConfigError:
+    """`stack`: where a stack of several pairs belongs, which is no variant."""
+    if set(name) & set(" *@"):
+        return ConfigError(f"{what} {shown(name)} is a stack of pairs: name it with {stack}")
+    return unknown(what, name, allowed)
 
 
 def find_variant(
@@ -46,7 +62,7 @@ def find_variant(
             raise ConfigError(f"model.variant is missing: one of {', '.join(VARIANTS)}")
         return uniform(mixer or "attention", freeze or ())
     if variant not in VARIANTS:
-        raise unknown("model.variant", variant, VARIANTS)
+        raise unknown_variant("model.variant", variant, VARIANTS, "model.stack")
     own = PAIRS[variant].mixer
     if mixer not in (None, own):
         raise ConfigError(

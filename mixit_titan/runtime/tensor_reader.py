@@ -1,9 +1,9 @@
 """Tensors and plain data out of a checkpoint, as they were saved, and nothing else.
 
 DCP pickles a checkpoint's metadata and unpickles what it finds, and a pickle of a stranger can run
-code. Torch has no restricted way to read it. So the metadata is read here by an unpickler that
-knows the few classes which DCP writes, none of which does anything; and what it speaks of is loaded
-with `weights_only`: a tensor where a tensor is expected, else a number or its like.
+code. Torch has no restricted way to read it. So the metadata is read by an unpickler that knows the
+few classes which DCP writes (metadata_pickle.py); and what it speaks of is loaded with
+`weights_only`: a tensor where a tensor is expected, else a number or its like.
 
 Torch writes a CRC-32 with all that it saves, and does not look at it when it loads: this reader
 does. The metadata has one in `checksums.json`.
@@ -21,7 +21,6 @@ from typing import IO, Any
 
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint import metadata
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import (
@@ -34,6 +33,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadIte
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import write_json
 from mixit_titan.reading import WrongFile, json_if_good, read_bytes
+from mixit_titan.runtime.metadata_pickle import unpickle_metadata
 
 METADATA = ".metadata"
 CHECKSUMS = "checksums.json"
@@ -43,13 +43,6 @@ _NEWER = {"train_state.bad_steps", "dataloader.sources"}
 """What a trainer asks for, and the checkpoints of earlier versions and of other data do not
 have."""
 _METADATA_BYTES = 2**30  # of a checkpoint of very many tensors and ranks
-_OTHERS = {
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-    ("torch.serialization", "_get_layout"),
-    ("torch", "Size"),
-    ("pathlib", "PosixPath"),
-    ("pathlib._local", "PosixPath"),  # its name in Python 3.13
-}
 
 
 class DamagedCheckpoint(ConfigError):
@@ -164,7 +157,7 @@ class TensorReader(dcp.FileSystemReader):
         if has_checksums(folder) and _expected(folder) != _checksum(content):
             raise DamagedCheckpoint(folder, f"its {METADATA} is not as it was saved")
         try:
-            found = _MetadataUnpickler(io.BytesIO(content)).load()
+            found = unpickle_metadata(content)
             if not isinstance(found, Metadata):
                 raise pickle.UnpicklingError("it holds something else")
             _check_metadata(found)
@@ -239,23 +232,6 @@ def _check_metadata(found: Metadata) -> None:
         tensor = isinstance(entry, TensorStorageMetadata)
         if not isinstance(name, str) or (tensor and not isinstance(entry.size, torch.Size)):
             raise pickle.UnpicklingError(f"{name!r:.60} is no tensor with a name and a size")
-
-
-class _MetadataUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _OTHERS or _is_record(module, name) or _is_dtype(module, name):
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which is no part of a checkpoint")
-
-
-def _is_record(module: str, name: str) -> bool:
-    """A dataclass or enumeration of DCP's own."""
-    found = getattr(metadata, name, None)
-    return module == metadata.__name__ == getattr(found, "__module__", None)
-
-
-def _is_dtype(module: str, name: str) -> bool:
-    return module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
 
 
 def _checksum(content: bytes) -> str:

@@ -10,7 +10,7 @@ from mixit_titan.errors import RunFailed
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
-from mixit_titan.options import check_once, read_options, typed
+from mixit_titan.options import check_named, check_once, read_options, typed
 from mixit_titan.suite.cells import Cell
 from mixit_titan.suite.plan import SuiteArguments, suite_cells
 from mixit_titan.suite.report import write_report
@@ -21,6 +21,8 @@ from mixit_titan.tasks.options import run_words, typed_settings
 
 def suite_command(arguments: list[str]) -> None:
     check_once(arguments, ("--stacks", "--only", "--grid", "--set"))
+    for name in ("--stacks", "--only", "--grid", "--set"):
+        check_named(arguments, name)
     args = read_options(SuiteArguments, arguments, prog="mixit-titan suite")
     own = {"variant": "--stacks", "stack": "--stacks", "layers": "--layers"}
     with typed(typed_settings(args.tried, **own)):

@@ -1,6 +1,7 @@
 """A run from the words of a command line: the values of a preset, changed by `--key value`."""
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -21,8 +22,9 @@ def preset_run(name: str, preset: str, words: list[str], *, chosen: bool = True)
     variant = word_after("--variant", words) or Settings.variant
     others = {key: word_after(flag(key), words) for key in _PRESET_DEPENDS_ON}
     shared = preset_values(preset, task_name(cls()), variant, chosen=False)
-    layers = word_after("--layers", words) or ""
-    layers = int(layers) if layers.isdecimal() else shared.get("layers", Settings.layers)
+    said = word_after("--layers", words) or ""
+    # What is longer is out of its range, and refused when all options are read.
+    layers = int(said) if re.fullmatch(r"\d{1,4}", said) else shared.get("layers", Settings.layers)
     same = Settings(variant=variant, layers=layers, **others).named()
     own = same.stack or same.mixer or same.variant
     keys, values = field_names(cls), preset_values(preset, task_name(cls()), own, chosen=chosen)

@@ -10,10 +10,11 @@ import tyro
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import json_text
 from mixit_titan.kernels.mixing import Noise
-from mixit_titan.model.pairs import PAIRS
+from mixit_titan.model.mixers.registry import MIXERS
+from mixit_titan.model.pairs import OUTER_PARTS, PAIRS, PARTS
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.stack import Stack
-from mixit_titan.model.variants import VARIANTS, find_stack, find_variant
+from mixit_titan.model.variants import VARIANTS, find_stack, find_variant, unknown_variant
 from mixit_titan.options import flag
 from mixit_titan.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Range, check_fields
 from mixit_titan.tasks.baselines import BASELINES
@@ -33,11 +34,16 @@ class Settings:
     ] = "standard"
     stack: str | None = None
     """Layers that are not all alike, in place of the variant: "mixit*3 standard"."""
-    mixer: str | None = None
-    """In place of the variant: attention or mixing."""
-    freeze: tuple[str, ...] | None = None
-    """Parts to freeze instead of the variant's own: qk, v, o, mlp, norm, embedding, head. Beside a
-    stack: embedding, head."""
+    mixer: Annotated[
+        str | None, tyro.conf.arg(help=f"In place of the variant: {', '.join(MIXERS)}.")
+    ] = None
+    freeze: Annotated[
+        tuple[str, ...] | None,
+        tyro.conf.arg(
+            help=f"Parts to freeze instead of the variant's own: {', '.join(PARTS)}. Beside a "
+            f"stack: {', '.join(OUTER_PARTS)}."
+        ),
+    ] = None
     recipe: str | None = None
     """Of the mixing matrices: paper, or official, which is the default for tasks."""
     noise: Noise = "gaussian"
@@ -93,7 +99,7 @@ class Settings:
     def check(self) -> None:
         check_fields(self, flag)
         if self.variant not in (*VARIANTS, *BASELINES):
-            raise unknown("variant", self.variant, [*VARIANTS, *BASELINES])
+            raise unknown_variant("variant", self.variant, [*VARIANTS, *BASELINES], "--stack")
         self._check_knobs()
 
     def layer_stack(self) -> Stack | None:

@@ -7,7 +7,12 @@ import pytest
 import tiktoken
 from tiktoken_ext import openai_public
 
-from mixit_titan.data.tokenizers import ByteTokenizer, fingerprint, tokenizer_config
+from mixit_titan.data.tokenizers import (
+    ByteTokenizer,
+    build_tokenizer,
+    fingerprint,
+    tokenizer_config,
+)
 from mixit_titan.errors import ConfigError
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -28,6 +33,10 @@ def write_ranks(path: Path, count: int) -> None:
 def test_bytes_decode_to_their_text() -> None:
     tokenizer = ByteTokenizer()
     assert tokenizer.decode(tokenizer.encode(TEXT, add_eos=True)) == TEXT
+
+
+def test_a_number_that_is_no_token_is_left_out() -> None:
+    assert build_tokenizer("numbers:9").encode(f"7 x 9 {5000 * '1'} 08") == [7, 8]
 
 
 @pytest.mark.skipif(not R50K.exists(), reason="no r50k_base.tiktoken beside the project")

@@ -49,6 +49,8 @@ def test_two_faults_on_one_rank(
     ("words", "said"),
     {
         ("--only", "kil_rank"): "did you mean 'kill_rank'",
+        ("--only",): "--only needs a value",
+        ("--only", "--nproc", "1"): "--only needs a value",
         ("--nproc", "0"): "--nproc is 0",
         ("--slurm", "--nproc", "2"): "with --slurm, set --nodes",
         ("--model.varant", "mixit"): "did you mean 'model.variant'",

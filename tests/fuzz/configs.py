@@ -19,7 +19,7 @@ from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import Shape
 from tests.fuzz.case import Case
 from tests.fuzz.good import Good
-from tests.fuzz.values import NUMBERS, TEXTS, WHOLE, bad_value, mangled
+from tests.fuzz.values import NUMBERS, TEXTS, WHOLE, bad_stack, bad_value, mangled
 
 
 def _keys() -> dict[str, Any]:
@@ -40,6 +40,10 @@ NOWHERE = "below_a_file/run"
 """A folder that cannot be made, so that no run begins."""
 _NOT_NAMED = ("dump_folder", "data.path")
 _FIELDS = ["[a]\n" * 3, "[[training]]\n", "a.b.c = 1\n", "training = 3\n", "[training]\n" * 2]
+_FIELDS += ["[[optimizer.groups]]\nparts = 'qk'\nfreeze_until = 0\n", "[[optimizer.groups]]\n"]
+_FIELDS += ["[optimizer.groups]\nparts = 'qk'\n", "[[data.sources]]\npath = 'stdlib'\n" * 2]
+_FIELDS += ["[[data.sources]]\n", "[data.sources]\n", "[eval]\nfreq = -1\n", "[[eval]]\n"]
+_FIELDS += ["[eval]\ntasks = ['no_such_task']\n", "[eval]\ntasks = 3\n", "[eval]\nfreq = 2\n"]
 _FIELDS += ["x = " + "[" * 2000 + "\n", "x = {a = {a = {a = 1}}}\n", "\ufeff", "\0", "'''", '"""']
 
 
@@ -104,7 +108,7 @@ def _config(rng: random.Random, start: str = "") -> Path:
     return rng.choice([path for name, path in shipped_configs().items() if name.startswith(start)])
 
 
-def _group(rng: random.Random) -> str:
+def _group(rng: random.Random, hint: Any) -> str:
     """A table of [[optimizer.groups]], on a line."""
     key, hint = rng.choice([*get_type_hints(GroupSection).items()])
     parts = rng.choice(["qk", "@upper", "head", mangled(rng, "mlp@2-5 norm")])
@@ -113,7 +117,7 @@ def _group(rng: random.Random) -> str:
     return f"[{{parts = {json.dumps(parts)}, lr_factor = 0.5}}, {{{key} = {quoted}}}]"
 
 
-def _source(rng: random.Random) -> str:
+def _source(rng: random.Random, hint: Any) -> str:
     """Tables of [[data.sources]], on a line."""
     key, hint = rng.choice([*get_type_hints(SourceSection).items()])
     value = bad_value(rng, hint)
@@ -122,12 +126,17 @@ def _source(rng: random.Random) -> str:
     return f'[{{path = "stdlib", weight = 0.5}}, {{{other}{key} = {quoted}}}]'
 
 
-_TABLES = {"optimizer.groups": _group, "data.sources": _source}
+def _stack(rng: random.Random, hint: Any) -> str:
+    return rng.choice([bad_stack(rng), bad_stack(rng), bad_value(rng, hint)])
+
+
+_OWN = {"optimizer.groups": _group, "data.sources": _source, "model.stack": _stack}
+"""Keys whose values have a form of their own."""
 
 
 def _override(rng: random.Random, without: tuple[str, ...] = _NOT_NAMED) -> list[str]:
     key = rng.choice([name for name in KEYS if name not in without])
-    value = _TABLES[key](rng) if key in _TABLES else bad_value(rng, KEYS[key])
+    value = _OWN.get(key, bad_value)(rng, KEYS[key])
     if rng.random() < 0.1:
         key = mangled(rng, key)
     form = rng.random()

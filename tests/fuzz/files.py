@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.fuzz.case import Case
 from tests.fuzz.damage import damage, seal_metadata, seal_shards
-from tests.fuzz.good import SMALL, TASK, Good
+from tests.fuzz.good import LADDER, SMALL, SUITE, TASK, Good
 
 TRAINS = 60.0  # seconds, of a command that may find nothing wrong and does its work
 
@@ -62,6 +62,12 @@ def _readers_of_a_run(good: Good) -> list[Case]:
         Case(["generate", "run", "--prompt", "a", "--tokens", "2"]),
         Case(["export", "run", "--out", "out"]),
         Case(["analyze", "spectrum", "run"], seconds=TRAINS, may_leave=("run",)),
+        Case(
+            ["analyze", "timeline", "run", "--sequences", "2"], seconds=TRAINS, may_leave=("run",)
+        ),
+        Case(["eval", "run", "--text", str(good.text), "--out", "out"], seconds=TRAINS),
+        Case(["eval", "run", "--tasks", str(good.tasks), "--out", "out"], seconds=TRAINS),
+        Case(["compare", "run", str(good.twin), "--out", "out"], seconds=TRAINS),
         Case([*again, "--training.steps", "4"], may_leave=("run",)),
         Case([*again, "--training.steps", "5"], seconds=TRAINS, may_leave=("run",)),
     ]
@@ -107,6 +113,17 @@ def _readers_of_a_sweep(good: Good) -> list[Case]:
     grid = [f"{key.strip('-')}={value}" for key, value in pairs if key != "--variant"]
     sweep = ["sweep", name, "--variants", "standard", "--set", *grid, "--out", "sweep"]
     return [Case(sweep, seconds=TRAINS, may_leave=("sweep",))]
+
+
+def _readers_of_a_suite(good: Good) -> list[Case]:
+    suite = ["suite", *SUITE, "--out", "suite"]
+    return [Case(suite, seconds=TRAINS, may_leave=("suite",)), Case([*suite, "--list"])]
+
+
+def _readers_of_a_ladder(good: Good) -> list[Case]:
+    ladder = ["ladder", *LADDER, "--out", "ladder"]
+    own = {"seconds": TRAINS, "may_leave": ("ladder",)}
+    return [Case([*ladder, word], **own) for word in ("--report", "--list", "--forecast")]
 
 
 def _texts(good: Good, place: Path) -> None:
@@ -174,6 +191,8 @@ _TARGETS = [
     *[Target(_copy("task"), ("task/*",), _readers_of_a_task("task"))] * 3,
     *[Target(_copy("unfinished"), ("unfinished/*",), _readers_of_a_task("unfinished"))] * 2,
     Target(_sweep, ("sweep/*/*",), _readers_of_a_sweep),
+    Target(_copy("suite"), ("suite/*.json", "suite/*/*"), _readers_of_a_suite),
+    Target(_copy("ladder"), ("ladder/*.json", "ladder/runs/*/*"), _readers_of_a_ladder),
     *[Target(_texts, ("texts/*",), _readers_of_texts)] * 2,
     Target(_texts, ("ranks.tiktoken",), _readers_of_ranks),
     Target(_tokenizer, ("tokenizer/*",), _readers_of_a_tokenizer),

@@ -7,6 +7,7 @@ from typing import Any
 from mixit_titan.analysis.command import AnalyzeArguments
 from mixit_titan.bench.arguments import BenchArguments
 from mixit_titan.cli import COMMANDS, TrainArguments
+from mixit_titan.comparison.command import CompareArguments
 from mixit_titan.data.command import PrepareArguments
 from mixit_titan.demo import DemoArguments
 from mixit_titan.doctor.command import DoctorArguments
@@ -28,7 +29,7 @@ from mixit_titan.tasks.task import TASKS
 from tests.fuzz.attempt import SECONDS
 from tests.fuzz.case import Case
 from tests.fuzz.good import Good
-from tests.fuzz.values import TEXTS, bad_value, mangled
+from tests.fuzz.values import TEXTS, bad_stack, bad_value, mangled
 
 NOWHERE = "below_a_file/out"
 _TINY = ["--steps", "1", "--batch", "2", "--width", "8", "--heads", "1", "--layers", "1"]
@@ -43,7 +44,10 @@ def option(rng: random.Random, folder: Path, good: Good) -> Case:
     name = rng.choice([*FORMS])
     form, base, fixed = FORMS[name]
     words = [word.format(good=good) for word in base]
-    return _case([name, *words, *_words(rng, form, fixed)], may_leave=("out", "analysis"))
+    if words and not words[0].startswith("-") and rng.random() < _NAMED:
+        words[0] = rng.choice([*TEXTS, mangled(rng, words[0]), str(good.text), str(good.data)])
+    command = name.partition(" ")[0]
+    return _case([command, *words, *_words(rng, form, fixed)], may_leave=("out", "analysis"))
 
 
 def task_option(rng: random.Random, folder: Path, good: Good) -> Case:
@@ -67,12 +71,14 @@ def words(rng: random.Random, folder: Path, good: Good) -> Case:
 
 def _case(words: list[str], may_leave: tuple[str, ...]) -> Case:
     """With more time for what may be right and then takes long: `doctor` compiles and writes to
-    the disk, and a task may be asked for a million examples."""
-    works = words[0] == "doctor" or any(word.startswith("--train") for word in words)
+    the disk, a task may be asked for a million examples, and lm-eval is imported."""
+    works = words[0] == "doctor" or any(word.startswith(("--train", "--tasks")) for word in words)
     return Case(words, may_leave=may_leave, seconds=_WORKS if works else SECONDS)
 
 
 _WORKS = 60.0
+_NAMED = 0.15
+"""How often something else is named in the place of the folder or file that a command is for."""
 _WITHOUT_WORDS = ("demo", "bench", "ladder", "reproduce")
 _SMALL = [
     "--variants",
@@ -86,6 +92,7 @@ _SMALL = [
     "--vocab",
     "64",
 ]
+_STACKS = ("--stack", "--stacks", "--variants", "--array-variants")
 FORMS: dict[str, tuple[Any, list[str], tuple[str, ...]]] = {
     "train": (TrainArguments, ["{good.config}", "--dump_folder", NOWHERE], ()),
     "params": (ParamsArguments, [], ()),
@@ -107,13 +114,20 @@ FORMS: dict[str, tuple[Any, list[str], tuple[str, ...]]] = {
         ["{good.run}", "--text", "{good.text}", "--out", "out"],
         ("--out", "--nproc"),
     ),
+    "eval on tasks": (
+        EvalArguments,
+        ["{good.run}", "--tasks", "{good.tasks}", "--limit", "1", "--out", "out"],
+        ("--out", "--nproc", "--text"),
+    ),
+    "compare": (CompareArguments, ["{good.run}", "{good.twin}", "--out", "out"], ("--out",)),
     "export": (ExportArguments, ["{good.run}", "--out", "out"], ("--out",)),
     "analyze": (AnalyzeArguments, ["covariance", "{good.task}", "--out", "out"], ("--out",)),
     "ladder": (LadderArguments, ["--out", NOWHERE], ("--out",)),
     "reproduce": (ReproduceArguments, ["--out", NOWHERE], ("--out",)),
     "doctor": (DoctorArguments, ["--json"], ()),
 }
-"""Command -> its form, words with which it does little or nothing, and options to leave alone."""
+"""Command -> its form, words with which it does little or nothing, and options to leave alone. What
+is after the first word of a name tells two uses of a command apart."""
 
 
 def _words(rng: random.Random, form: Any, fixed: tuple[str, ...]) -> list[str]:
@@ -121,7 +135,8 @@ def _words(rng: random.Random, form: Any, fixed: tuple[str, ...]) -> list[str]:
     found: list[str] = []
     for _ in range(rng.randint(1, 3) if types else 0):
         name = rng.choice([*types])
-        value = bad_value(rng, types[name])
+        stack = name in _STACKS and rng.random() < 0.7
+        value = bad_stack(rng) if stack else bad_value(rng, types[name])
         if rng.random() < 0.05:
             name = mangled(rng, name)
         shape = rng.random()

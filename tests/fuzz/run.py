@@ -19,6 +19,7 @@ COMMAND_MODULES = [
     *("mixit_titan.export.command", "mixit_titan.analysis.command", "mixit_titan.doctor.command"),
     *("mixit_titan.drill.command", "mixit_titan.reproduction.command", "mixit_titan.suite.command"),
     *("mixit_titan.ladder.command", "mixit_titan.evaluation.command"),
+    "mixit_titan.comparison.command",
 ]
 """What a server is to have imported, so that no attempt has to."""
 

@@ -14,6 +14,8 @@ TEXTS += ["no/where", "/dev/null", "/proc/self/mem", "/proc/x", "/root/x", "x" *
 TEXTS += ["café", "日本", "\u202e", "\udcff", "%s", "%d", "{0}", "[bold]x", "[/bold]", "[/]"]
 TEXTS += ["$(touch canary)", "; touch canary", "__import__('os')", "os:system", "a:b", ":"]
 TEXTS += ["x" * 100_000]
+STACKS = ["mixit", "standard mixit", "mixit*3 standard", "frozen_qk@upper", "mixit standard@0-1"]
+STACKS += ["attention-freeze-qk-mlp", "mixing-freeze-v mixit@last", "random*2 standard*2"]
 
 
 def bad_value(rng: random.Random, hint: Any = str) -> str:
@@ -36,3 +38,12 @@ def mangled(rng: random.Random, text: str) -> str:
         new = rng.choice(["", text[place : place + 1] * 2, chr(rng.randrange(32, 127)), "\t", "é"])
         text = text[:place] + new + text[place + rng.randint(0, 2) :]
     return text
+
+
+def bad_stack(rng: random.Random) -> str:
+    """How a stack is written (model/stack.py), with something wrong in it, mostly."""
+    stack, number = rng.choice(STACKS), rng.choice(WHOLE)
+    changed = [mangled(rng, stack), f"{stack}*{number}", f"{stack}@{number}", f"{stack}@0-{number}"]
+    changed += [f"{stack} {rng.choice(TEXTS)}", f"{stack}-freeze-{rng.choice(TEXTS)}"]
+    changed += [stack, " ".join([stack] * rng.choice((2, 1000, 30_000)))]
+    return rng.choice(changed)

@@ -5,8 +5,7 @@ from torchtitan.models.common.attention import VarlenAttention
 from torchtitan.tools import utils
 
 from mixit_titan.errors import ConfigError
-from mixit_titan.model.attention import HalvesRoPE
-from mixit_titan.model.build import attention_backend
+from mixit_titan.model.mixers.attention import HalvesRoPE, attention_backend
 from mixit_titan.model.shapes import ROPE_SCALING
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mixit_titan.kernels.documents import document_table
-from mixit_titan.model.attention import document_mask
+from mixit_titan.model.mixers.positional import document_mask
 from mixit_titan.model.recipes import RECIPES
 
 from .conftest import MODELS, build

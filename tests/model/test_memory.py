@@ -17,10 +17,10 @@ from torchtitan.distributed import utils as dist_utils
 from mixit_titan.bench.memory import peak_memory
 from mixit_titan.bench.steps import build_steps
 from mixit_titan.kernels.stored import stored_columns
-from mixit_titan.model.attention import document_mask
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
 from mixit_titan.model.memory import Step, activations, layer_keeps, step_memory
+from mixit_titan.model.mixers.positional import document_mask
 from mixit_titan.model.parallelize import recomputation
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import FLAVORS, Shape

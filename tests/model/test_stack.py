@@ -127,6 +127,12 @@ def test_keys_that_say_the_same_are_refused() -> None:
         find_stack(4, stack="standard", mixer="mixing")
     with pytest.raises(ConfigError, match="write attention-freeze-qk in the stack"):
         find_stack(4, stack="standard", freeze=["qk"])
+    with pytest.raises(ConfigError, match="write mixing-freeze-v in the stack"):
+        find_stack(4, stack="mixit standard", freeze=["v"])
+    with pytest.raises(ConfigError, match="write attention-freeze-qk in the stack"):
+        find_stack(4, stack="mixit standard", freeze=["qk"])
+    with pytest.raises(ConfigError, match="leave it out, no layer of 'mixit' has it"):
+        find_stack(4, stack="mixing mixit", freeze=["qk"])
     with pytest.raises(ConfigError, match="nothing is left to train"):
         everything = "attention-freeze-qk-v-o-mlp-norm mixing-freeze-v-o-mlp-norm"
         find_stack(4, stack=everything, freeze=["embedding", "head"])

@@ -32,6 +32,7 @@ SPLIT = {
     "hybrid_tensor": [*TENSOR, *SKIP],
     "hybrid_pipeline": [*PIPELINE, *SKIP],
     "hybrid_resident": ["--fsdp.frozen", "resident", "--activation_checkpoint.mode", "selective"],
+    "hybrid_full": [*COMPILED, "--activation_checkpoint.mode", "full"],
 }
 
 
@@ -42,11 +43,13 @@ def hybrids(runs: Runs) -> Runs:
         {
             "hybrid": (HYBRID, []),
             "hybrid_compiled": (HYBRID, COMPILED),
+            "hybrid_resumed_on_2": (HYBRID, UNTIL_10),
             **{name: (stack, own) for name, (stack, own, _) in EQUAL.items()},
         },
     )
     resumed = {"hybrid_resumed": (HYBRID, UNTIL_10)}
-    runs.train(2, {name: (HYBRID, own) for name, own in SPLIT.items()} | resumed)
+    on_2 = {"hybrid_resumed_on_2": (HYBRID, [])}
+    runs.train(2, {name: (HYBRID, own) for name, own in SPLIT.items()} | resumed | on_2)
     runs.train(1, {"hybrid_resumed": (HYBRID, [])})
     return runs
 
@@ -56,7 +59,10 @@ def test_equal_pairs_give_the_losses_of_the_variant_bit_for_bit(hybrids: Runs, n
     assert hybrids.losses(name) == hybrids.losses(EQUAL[name][2])
 
 
-@pytest.mark.parametrize("name", [*SPLIT, "hybrid_compiled", "hybrid_resumed"])
+OTHERS = ["hybrid_compiled", "hybrid_resumed", "hybrid_resumed_on_2"]
+
+
+@pytest.mark.parametrize("name", [*SPLIT, *OTHERS])
 def test_the_losses_are_those_of_one_rank(hybrids: Runs, name: str) -> None:
     assert_same(hybrids.losses(name), hybrids.losses("hybrid"), 1e-4)
     losses = hybrids.losses(name)

@@ -1,5 +1,6 @@
 """No command runs code that came with a checkpoint: it ends in one sentence."""
 
+import itertools
 import pickle
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 
 from mixit_titan.cli import main
 from mixit_titan.config.shipped import shipped_configs
+from tests.evaluation.local_tasks import write_tasks
 from tests.forkserver import Forkserver
 
 from . import strangers_worker
@@ -53,14 +55,15 @@ def test_train_runs_no_code(trained: Path, way: str, poison: str) -> None:
     assert "checkpoint" in said.split()[:2], said  # and no name of an exception
 
 
+READERS = ("export", "analyze", "timeline", "eval on a text", "eval on tasks", "compare", "status")
+
+
 @pytest.mark.parametrize(
     ("command", "poison"),
     [
         *(("generate", poison) for poison in (*MODEL_ONLY, "identity", "identity's file")),
         *(("generate", poison) for poison in ("metadata", "part of the metadata")),
-        *((command, "weight") for command in ("export", "analyze", "status")),
-        *((command, "weight's file") for command in ("export", "analyze", "status")),
-        *((command, "metadata") for command in ("export", "analyze", "status")),
+        *itertools.product(READERS, ("weight", "weight's file", "metadata")),
     ],
 )
 def test_what_reads_a_model_runs_no_code(
@@ -77,6 +80,10 @@ def test_what_reads_a_model_runs_no_code(
         "generate": ["generate", str(run), "--prompt", "def", "--tokens", "2"],
         "export": ["export", str(run), "--out", str(tmp_path / "exported")],
         "analyze": ["analyze", "covariance", str(run), "--out", str(tmp_path / "analysis")],
+        "timeline": ["analyze", "timeline", str(run), "--out", str(tmp_path / "analysis")],
+        "eval on a text": ["eval", str(run), "--text", __file__],
+        "eval on tasks": ["eval", str(run), "--tasks", str(write_tasks(tmp_path / "tasks"))],
+        "compare": ["compare", str(run), str(runs.folder("standard"))],
         "status": ["status", str(run)],
     }
     monkeypatch.setattr("sys.argv", ["mixit-titan", *words[command]])

@@ -31,6 +31,12 @@ HEAD = f'{{parts = "head", freeze_after = {FROZEN}, lr_factor = 0.5}}'
 BOTH = ["--optimizer.groups", f"[{MLP}, {HEAD}]"]
 OFTEN = ["--checkpoint.interval", "2", "--checkpoint.keep_latest_k", "0"]
 MUON = [*BOTH, "--optimizer.name", "Muon"]
+STACK = "learned frozen_qk"
+PLACES = [
+    "--optimizer.groups",
+    f'[{{parts = "v@0 mlp@1", freeze_until = {THAWED}}}, {{parts = "head norm", freeze_after = '
+    f'{FROZEN}, lr_factor = 0.5}}, {{parts = "matrix", lr_factor = 0.1, weight_decay = 0.0}}]',
+]
 
 
 def until(step: int) -> list[str]:
@@ -134,6 +140,24 @@ def test_the_losses_are_those_of_one_rank(thawed: Runs) -> None:
     thawed.train(1, {"thaw_2_to_1": ("standard", BOTH)})
     for name in ("thaw_2", "thaw_2_to_1"):
         assert_same(thawed.losses(name), thawed.losses("thaw"), 1e-4)
+
+
+def test_layers_of_several_mixers_thaw_and_resume(thawed: Runs) -> None:
+    """Of a stack, parts at several places: on two ranks with the same bits, on another number of
+    ranks with the same losses."""
+    stops = {f"thaw_stack_cut_{stop}": until(stop) for stop in (THAWED, FROZEN + 1)}
+    begun = {"thaw_stack_1_to_2": (STACK, [*PLACES, *until(THAWED)])}
+    thawed.train(1, {"thaw_stack": (STACK, PLACES)} | begun)
+    thawed.train(
+        2,
+        {name: (STACK, [*PLACES, *own]) for name, own in stops.items()}
+        | {"thaw_stack_2": (STACK, PLACES), "thaw_stack_1_to_2": (STACK, PLACES)},
+    )
+    thawed.train(2, {name: (STACK, PLACES) for name in stops})
+    for name in stops:
+        assert thawed.losses(name) == thawed.losses("thaw_stack_2"), name
+    for name in ("thaw_stack_2", "thaw_stack_1_to_2"):
+        assert_same(thawed.losses(name), thawed.losses("thaw_stack"), 1e-4)
 
 
 @pytest.mark.slow

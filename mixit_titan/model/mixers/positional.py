@@ -12,15 +12,19 @@ Shapes: B batch, L length, D width, N heads, H head width; N is 1 where all head
 
 import functools
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch.distributed.tensor import DTensor
 from torchtitan.protocols.module import Module
-from torchtitan.tools.logging import logger
 
+from mixit_titan.kernels.documents import same_document
+from mixit_titan.kernels.forms import Form
 from mixit_titan.kernels.mixing import MatrixSpec
-from mixit_titan.model.attention import document_mask
+from mixit_titan.log import logger
 from mixit_titan.model.shapes import Shape
+
+AttentionBackend = Literal["auto", "flex", "varlen", "sdpa"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,18 @@ class Place:
     """Of [model.mixing]."""
     spec: MatrixSpec | None
     """The matrix that [model.mixing] describes, for mixers that are drawn by it."""
+    form: Form
+    dtype: str
+    """How mixing matrices are kept."""
+    attention: AttentionBackend
+    on_gpu: bool
+    """Where the model will run."""
+
+
+def document_mask(positions_BL: torch.Tensor) -> torch.Tensor:
+    """(B, 1, L, L): what each token sees, namely its own document up to itself. Made once for all
+    layers."""
+    return same_document(positions_BL).tril().unsqueeze(1)
 
 
 class Positional(Module):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mixit_titan.model.attention import DocumentAttention
+from mixit_titan.model.mixers.attention import DocumentAttention
 from mixit_titan.model.mixers.positional import Place
 
 

@@ -1,24 +1,31 @@
-"""What torchtitan's attention lacks: documents without flex or varlen attention, as on a CPU, and
-rotary embeddings with less to copy.
+"""Causal attention within documents, with rotary embeddings.
+
+    out_i = sum over j <= i of softmax(q_i k_j / sqrt(H)) v_j
+
+    softmax of token 2    0.1  0.8  0.1
+    values                6    2    1
+    out                   2.3
+
+torchtitan has the modules for GPUs. Here is what it lacks: documents without flex or varlen
+attention, as on a CPU, and rotary embeddings with less to copy.
 
 Shapes: B batch, L length, N heads, H head width.
 """
 
+import importlib.util
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torchtitan.models.common import CosSinRoPE
 from torchtitan.models.common.attention import ScaledDotProductAttention
+from torchtitan.models.common.config_utils import get_attention_config
 from torchtitan.models.common.rope import ComplexRoPE
+from torchtitan.protocols.module import Module
+from torchtitan.tools import utils
 
-from mixit_titan.kernels.documents import same_document
-
-
-def document_mask(positions_BL: torch.Tensor) -> torch.Tensor:
-    """(B, 1, L, L): what each token sees, namely its own document up to itself. Made once for all
-    layers."""
-    return same_document(positions_BL).tril().unsqueeze(1)
+from mixit_titan.errors import ConfigError
+from mixit_titan.model.mixers.positional import AttentionBackend, Place
 
 
 class DocumentAttention(ScaledDotProductAttention):
@@ -85,3 +92,36 @@ class HalvesRoPE(CosSinRoPE):
 def _turn(x_BLNH: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     a, b = x_BLNH.float().chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).type_as(x_BLNH)
+
+
+def inner(place: Place) -> Module.Config:
+    return attention_backend(place.attention, place.on_gpu)
+
+
+def attention_backend(name: AttentionBackend, on_gpu: bool) -> Module.Config:
+    """`auto`: torchtitan's flex attention where there is a GPU; it has no backward on a CPU."""
+    if name == "auto":
+        name = "flex" if on_gpu else "sdpa"
+    if name == "sdpa":
+        return DocumentAttention.Config()
+    if not on_gpu:
+        raise ConfigError(
+            f"model.attention = {name!r} needs a GPU and this machine has none: "
+            "set it to 'auto' or 'sdpa'"
+        )
+    if name == "varlen" and (missing := missing_flash_attention()):
+        raise ConfigError(
+            f"model.attention = 'varlen' needs the package {missing} on this GPU, which is not "
+            "installed: install it, or set model.attention = 'flex'"
+        )
+    return get_attention_config(name)
+
+
+def missing_flash_attention() -> str | None:
+    """The module that torchtitan's varlen attention imports on this GPU, if it cannot be found: no
+    dependency of torch or torchtitan brings it."""
+    modules = {"FA3": "flash_attn_interface", "FA4": "flash_attn.cute"}
+    module = modules.get(utils.get_cuda_flash_attention_impl())
+    if module is None or importlib.util.find_spec(module.partition(".")[0]) is not None:
+        return None
+    return module
