@@ -79,7 +79,7 @@ _EACH = """\
 
 With the values of `--preset cpu` and `--preset paper`.
 """
-_HEADER = ("option", "type", "default", "allowed", "what it is")
+_HEADER = ("option", "type", "default", "what it is")
 
 
 def commands_reference() -> str:
@@ -89,7 +89,7 @@ def commands_reference() -> str:
         parts.append(_command(f"mixit-titan {name}", form))
         if form is TaskArguments:
             parts += [_TASKS, table(_HEADER, map(_row, entries(Settings)))]
-            header = ("task", "option", "type", *PRESETS, "allowed", "what it is")
+            header = ("task", "option", "type", *PRESETS, "what it is")
             parts += [_EACH, table(header, _task_rows())]
     parts.append(_command("python -m mixit_titan.gpu_check", GpuCheckArguments))
     return "\n".join(parts)
@@ -112,7 +112,8 @@ def _is_option(entry: Entry) -> bool:
 
 def _row(entry: Entry) -> tuple[str, ...]:
     values = kind(entry.hint) if entry.hint is not bool else "flag"
-    return _typed(entry), values, _shown(entry.default), entry.allowed, entry.text
+    values = ", ".join(filter(None, [values, entry.allowed]))
+    return _typed(entry), values, _shown(entry.default), entry.text
 
 
 def _task_rows() -> Iterator[tuple[str, ...]]:

@@ -65,7 +65,7 @@ def config_reference() -> str:
             for form in forms
             for entry in _settable(name, form)
         ]
-        header = ("key", "type", "default", "allowed", "what it is")
+        header = ("key", "type", "default", "what it is")
         said = f"{_TORCHTITAN}\n\n" if _is_torchtitan(forms[0]) else ""
         parts.append(f"## {name}\n\n{said}{table(header, rows)}")
     parts.append(f"## Flavors\n\n{_flavors()}")
@@ -97,14 +97,15 @@ def _settable(heading: str, form: type) -> Iterator[Entry]:
 
 def _row(section: str, form: type, entry: Entry, ranges: dict[str, Range]) -> tuple[str, ...]:
     key = f"{section}.{entry.name}" if section else entry.name
-    words = kind(entry.hint)
+    words = [kind(entry.hint)]
     if dataclasses.is_dataclass(next(iter(get_args(entry.hint)), None)):
-        words = "tables, below"
-    allowed = [str(ranges[key])] if key in ranges else []
+        words = ["tables, below"]
     if key in NAMES:
-        allowed.append(", ".join(f"`{name}`" for name in NAMES[key]))
+        words.append(", ".join(f"`{name}`" for name in NAMES[key]))
+    if key in ranges:
+        words.append(str(ranges[key]))
     text = entry.text or _SAID.get(key, "")
-    return f"`{entry.name}`", words, _default(section, form, entry), ", ".join(allowed), text
+    return f"`{entry.name}`", ", ".join(words), _default(section, form, entry), text
 
 
 def _default(section: str, form: type, entry: Entry) -> str:

@@ -64,7 +64,7 @@ def test_every_key_has_its_line_and_every_line_a_description() -> None:
     assert len(lines) > 120
     assert not [line for line in lines if line.endswith("|  |")]
     # As torchtitan 0.3.0 has them, and not as the program sets them itself.
-    assert "`tensor_parallel_degree` | integer | `1` |" in sections["parallelism"]
+    assert "`tensor_parallel_degree` | integer, in 1..1048576 | `1` |" in sections["parallelism"]
     assert "`create_seed_checkpoint`" not in sections["checkpoint"]
 
 
