@@ -6,7 +6,8 @@ The model is that of `mixit-titan params` (model/speed.py, model/mixing_speed.py
 shipped configs on 8 GPUs, with packed documents. What it takes for the instructions of the kernels
 (kernels/tiles.py) is compared here to what Triton compiles. Prints two tables and writes
 DIR/h100.json: `kernels`, as benchmarks/sass.py reads them off their machine code, `models`, a step
-of training by each form of the mixing, and `assumed`. Trust ratios, not milliseconds.
+of training by each form of the mixing, `row_means_seconds`, which the generated form takes once at
+the start of a long model, and `assumed`. Trust ratios, not milliseconds.
 """
 
 import dataclasses
@@ -23,11 +24,15 @@ from mixit_titan.config.shipped_estimates import shipped_estimate
 from mixit_titan.errors import RunFailed
 from mixit_titan.files import make_folder, write_text
 from mixit_titan.kernels.tiles import COSTS
+from mixit_titan.model.hardware import GPUS
+from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.tables import markdown_table
 
 GPU, RANKS = "H100", 8
 SHIPPED = 2048
 """Tokens of a row in the shipped configs."""
+LONG = 131072
+"""Tokens of a row whose means are timed."""
 AGREE = 0.03
 """How much an instruction count of kernels/tiles.py may differ from what Triton compiles now."""
 
@@ -127,9 +132,21 @@ def model_rows(setting: Setting) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: not row["auto"])
 
 
+def row_means_seconds() -> dict[str, float]:
+    """By each noise, for all matrices of 8b at length LONG."""
+    shape = FLAVORS["8b"]
+    drawn = shape.layers * shape.heads * LONG**2 / 2
+    found = {}
+    for noise in ("gaussian", "sign"):
+        kernel = sass.row_means_kernel(signs=noise == "sign")
+        found[noise] = round(drawn * kernel.instructions_per_element / GPUS[GPU].lanes, 1)
+    return found
+
+
 def main(args: Arguments) -> None:
     make_folder(args.out)
     kernels = [asdict(kernel) for kernel in compiled_kernels()]
+    means = row_means_seconds()
     models = [row for setting in SETTINGS for row in model_rows(setting)]
     assumed = {
         f"{variant}, {setting.flavor}": setting.estimate(variant).assumptions
@@ -137,12 +154,13 @@ def main(args: Arguments) -> None:
         for variant in ("standard", "mixit")
         if setting.length == SHIPPED
     }
-    found = {"assumed": assumed, "kernels": kernels, "models": models}
+    found = {"assumed": assumed, "kernels": kernels, "models": models, "row_means_seconds": means}
     write_text(args.out / "h100.json", json.dumps(found, indent=1))
     for title, rows in (("Kernels", kernels), ("Models", models)):
         print(f"{title} (modelled, see `assumed` in {args.out / 'h100.json'})\n")
         cells = [["" if cell is None else cell for cell in row.values()] for row in rows]
         print(markdown_table(list(rows[0]), cells, left=2), "\n")
+    print(f"The row means of 8b at {LONG} take {means['gaussian']} s, of signs {means['sign']} s")
     for row in models:
         if row["auto"] and row["bar"]:
             verdicts = (

@@ -2,8 +2,8 @@
 
     python examples/nanogpt.py
 
-trains it on the characters of this file for a minute's fraction and prints the loss. Of the block,
-only `Mixing` is new: nanoGPT's CausalSelfAttention without queries, keys and softmax.
+trains it on the characters of this file for a fraction of a minute and prints the loss. Only
+`Mixing` is new in the block: nanoGPT's CausalSelfAttention without queries, keys and softmax.
 """
 
 import sys

@@ -26,10 +26,10 @@ def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
     """The documents that share the rows of a batch, for `RandomMixing`: once for all layers.
     Positions count from 0 in each document, and a row begins with one: `[[0, 1, 2, 0, 1]]`. On a
     GPU, where a look at them would wait for it, that is not checked."""
-    if positions_BL.dim() != 2 or positions_BL.is_floating_point():
+    if positions_BL.dim() != 2 or positions_BL.dtype not in (torch.int64, torch.int32):
         raise ConfigError(
             f"document_table: positions are {positions_BL.dtype} of the shape "
-            f"{tuple(positions_BL.shape)}: they must be integers, (batch, tokens)"
+            f"{tuple(positions_BL.shape)}: they must be int64 or int32, (batch, tokens)"
         )
     if positions_BL.device.type == "cpu" and not torch.compiler.is_compiling():
         counted = (positions_BL[:, 1:] == 0) | (positions_BL.diff(dim=1) == 1)
@@ -70,12 +70,12 @@ class RandomMixing(MixingMatrices):
         storage: Literal["stored", "generated"] = "stored",
         dtype: torch.dtype | None = None,
     ) -> None:
-        sizes = {"heads": heads, "head_width": head_width, "length": length, "layer": layer}
-        for name, size in sizes.items():
-            if not isinstance(size, int):
-                raise ConfigError(f"RandomMixing: {name} is {size!r}: it must be a whole number")
-            if size < (name != "layer"):
-                raise ConfigError(f"RandomMixing: {name} is {size}: too small")
+        sizes = {"heads": heads, "head_width": head_width, "length": length}
+        for name, number in (sizes | {"layer": layer, "seed": seed}).items():
+            if not isinstance(number, int):
+                raise ConfigError(f"RandomMixing: {name} is {number!r}: it must be a whole number")
+            if number < (name in sizes):
+                raise ConfigError(f"RandomMixing: {name} is {number}: too small")
         if dtype is not None and not getattr(dtype, "is_floating_point", False):
             raise ConfigError(f"RandomMixing: dtype is {dtype!r}: it must be a float's, of torch")
         if storage not in ("stored", "generated"):
@@ -137,8 +137,8 @@ class RandomMixing(MixingMatrices):
         if hashed != ours:
             raise ConfigError(
                 "these weights were trained with another mixing matrix, of the same seed, than "
-                f"that of layer {self.layer} here: recipe, layer, heads, head_width or length "
-                "differ, or the version of mixit_titan"
+                f"that of layer {self.layer} here: recipe, causal, noise, layer, heads, head_width "
+                "or length differ, or the version of mixit_titan"
             )
 
     def extra_repr(self) -> str:
@@ -188,7 +188,8 @@ def _check_documents(documents: torch.Tensor, batch: int, length: int) -> None:
     )
     if fits and documents.device.type == "cpu" and not torch.compiler.is_compiling():
         _, row, first, size = documents[1:].unbind(1)  # two shapes may have tables of one size
-        fits = bool(((row < batch) & (first >= 0) & (first + size <= length)).all())
+        inside = (row < batch) & (first >= 0) & (first + size <= length)
+        fits = bool((inside | (size == 0)).all())
     if not fits:
         raise ConfigError(
             f"RandomMixing: documents are not those of v, with {batch} rows of {length} tokens: "

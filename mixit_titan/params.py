@@ -54,7 +54,7 @@ class ParamsArguments:
     gpu: Annotated[str, tyro.conf.arg(help=", ".join(GPUS))] = "H100"
     """For --config and --shipped."""
     shipped: bool = False
-    """What each of the shipped configs for GPUs takes, as the tables of docs/hardware.md."""
+    """What each of the shipped configs takes, as the tables of docs/hardware.md."""
     json: bool = False
     """One line of JSON instead of text."""
 

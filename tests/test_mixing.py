@@ -170,7 +170,7 @@ def test_a_state_dict_has_the_seed_and_a_fingerprint(tmp_path: Path) -> None:
     nn.Sequential(mixing(storage="generated", dtype=torch.bfloat16)).load_state_dict(saved)
     with pytest.raises(ConfigError, match=r"seed 5, and here it is 6: make .* with seed=5"):
         nn.Sequential(mixing(seed=6)).load_state_dict(saved)
-    for change in ({"layer": 1}, {"recipe": "official"}, {"causal": False}):
+    for change in ({"layer": 1}, {"recipe": "official"}, {"causal": False}, {"noise": "sign"}):
         with pytest.raises(ConfigError, match="another mixing matrix, of the same seed"):
             nn.Sequential(mixing(**change)).load_state_dict(saved)
 
@@ -193,6 +193,7 @@ def test_a_change_of_the_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         ({"storage": "sharded"}, "must be 'stored' or 'generated'"),
         ({"recipe": "papr"}, "did you mean 'paper'"),
         ({"heads": 2.5}, "heads is 2.5: it must be a whole number"),
+        ({"seed": "0"}, "seed is '0': it must be a whole number"),
         ({"dtype": torch.int8}, "dtype is torch.int8: it must be a float's"),
         ({"dtype": "bfloat16"}, "dtype is 'bfloat16'"),
         ({"noise": "sing"}, "did you mean 'sign'"),
@@ -220,6 +221,14 @@ def test_wrong_arguments_are_one_sentence(change: dict, said: str) -> None:
 def test_wrong_values_are_one_sentence(storage: str, values: torch.Tensor, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         RandomMixing(heads=2, head_width=4, length=8, layer=0, storage=storage)(values)
+
+
+@pytest.mark.parametrize("storage", FORMS)
+@pytest.mark.parametrize("shape", [(0, LENGTH), (2, 0)])
+def test_nothing_to_mix(shape: tuple[int, int], storage: str) -> None:
+    v = torch.zeros(*shape, HEADS, WIDTH)
+    mix = mixing(storage=storage)
+    assert mix(v).shape == mix(v, documents=table(*shape)).shape == v.shape
 
 
 def table(batch: int, length: int) -> torch.Tensor:
@@ -250,7 +259,8 @@ def test_documents_of_another_batch_are_one_sentence(documents: torch.Tensor) ->
         (torch.tensor([[1, 2, 3]]), "count from 0"),
         (torch.tensor([[0, 1, 1]]), "count from 0"),
         (torch.tensor([[0, 0, 2]]), "count from 0"),
-        (torch.tensor([[0.0, 1.0]]), "must be integers"),
+        (torch.tensor([[0.0, 1.0]]), "must be int64 or int32"),
+        (torch.tensor([[0, 1]], dtype=torch.int16), "positions are torch.int16 of the shape"),
         (torch.tensor([0, 1]), r"\(batch, tokens\)"),
     ],
 )

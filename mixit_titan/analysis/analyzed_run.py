@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from torchtitan.components.tokenizer import BaseTokenizer
-from torchtitan.tools.logging import logger
 
 from mixit_titan.analysis.sequences import Sequences, cut, task_sequences, text_sequences
 from mixit_titan.analysis.token_names import shown, text_token_name
@@ -21,6 +20,7 @@ from mixit_titan.data.shards import is_prepared, open_split, read_manifest
 from mixit_titan.data.sources import STDLIB, find_corpus
 from mixit_titan.data.tokenizers import fingerprint
 from mixit_titan.errors import ConfigError
+from mixit_titan.log import logger
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe, find_recipe

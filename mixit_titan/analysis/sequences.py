@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.components.tokenizer import BaseTokenizer
 
 from mixit_titan.data.encoding import Encoder
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.examples import Examples
 

@@ -20,9 +20,10 @@ LEAST_ROUNDS = 8
 @dataclass
 class BenchArguments:
     """Measure training steps of the variants, interleaved, beside the ratio of their FLOPs: of the
-    run of a config file, or of a shape. The steps are those of the trainer, on random tokens. Any
-    key of a run can be overridden by --section.key value; several values of an option that are
-    separated by commas make a scan, with a process for each point.
+    run of a config file, or of a shape. The steps are those of the trainer, on random tokens. A
+    file for GPUs is modelled where there is none, and nothing is measured. Any key of a run can be
+    overridden by --section.key value; several values of an option that are separated by commas
+    make a scan, with a process for each point.
 
     Example: mixit-titan bench train_configs/debug_mixit.toml --variants standard mixit
     """
@@ -66,8 +67,8 @@ class BenchArguments:
     """Timed rounds, after the warm-up. Each is one step of every variant."""
     interleaved: bool = True
     """The variants take turns, as far as they fit into memory together. Off: one after another."""
-    nproc: Annotated[int, Range(least=1, most=4096)] = 1
-    """Ranks to start here. Ignored inside torchrun and srun."""
+    nproc: Annotated[int | None, Range(least=1, most=4096)] = None
+    """Ranks to start here (default: 1). Ignored inside torchrun and srun."""
     alone: bool = True
     """With many ranks: measure one rank alone as well, for the efficiency of scaling. Turn it off
     where one rank cannot hold the model."""

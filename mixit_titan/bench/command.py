@@ -15,6 +15,7 @@ from mixit_titan.bench.arguments import LEAST_ROUNDS, BenchArguments, command_li
 from mixit_titan.bench.arithmetic import limits, limits_markdown
 from mixit_titan.bench.compare import compare, comparison_table, measured_otherwise, only_in
 from mixit_titan.bench.figures import draw_point
+from mixit_titan.bench.modelled import lacks_gpu, model_points, modelled_table, why_modelled
 from mixit_titan.bench.ranks import add_efficiency, measure_alone, shards_over_all
 from mixit_titan.bench.report import remarks, tables
 from mixit_titan.bench.run import run_point
@@ -59,7 +60,10 @@ def _measure(args: BenchArguments, console: Console) -> None:
     ranks = ranks_from_environment()
     if ranks is not None and len(each) > 1:
         raise ConfigError("a scan starts its own processes: use --nproc instead of torchrun")
-    nproc = ranks or local_ranks(args.nproc)
+    if ranks is None and lacks_gpu(each[0]):
+        _model(each, args.out, console)
+        return
+    nproc = ranks or local_ranks(args.nproc or 1)
     points = [read_point(one, nproc) for one in each]
     for variant in set(args.variants) - {PLAIN}:
         points[0].stack(variant)  # raises where it is none of a model of so many layers
@@ -69,6 +73,17 @@ def _measure(args: BenchArguments, console: Console) -> None:
         _scan(args, each, points, console)
     else:
         _measure_point(each, nproc, 0, args.out)
+
+
+def _model(each: Sequence[BenchArguments], out: Path, console: Console) -> None:
+    """A config for GPUs, on a machine without one."""
+    found = model_points(each)
+    with writing(out):
+        write_json(out / "modelled.json", found)
+    for point in found["points"]:
+        console.print(modelled_table(point))
+    console.print(why_modelled(each[0]))
+    console.print(f"wrote {out / 'modelled.json'}")
 
 
 def _variants(args: BenchArguments) -> tuple[str, ...]:
@@ -91,7 +106,7 @@ def _check_plain(points: Sequence[Point]) -> None:
 
 def _measure_point(each: Sequence[BenchArguments], nproc: int, number: int, out: Path) -> None:
     """By `nproc` ranks: this process is one, or starts them."""
-    args = dataclasses.replace(each[number], out=out, nproc=1)  # --nproc is torchrun's own word too
+    args = dataclasses.replace(each[number], out=out, nproc=None)  # torchrun has the same word
 
     def measure_here() -> None:
         with locked(args.out) if os.environ["RANK"] == "0" else contextlib.nullcontext():

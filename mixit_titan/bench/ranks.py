@@ -126,7 +126,7 @@ def measure_alone(args: BenchArguments, point: Point) -> dict[str, float]:
         if not key.startswith((*_OF_A_RANK, _OF_A_STEP))
     }
     with tempfile.TemporaryDirectory() as folder:
-        alone = replace(args, nproc=1, profile=False, out=Path(folder))
+        alone = replace(args, nproc=None, profile=False, out=Path(folder))
         alone.overrides += (*sizes, *SHARD_OVER_ALL)
         done = subprocess.run(
             [sys.executable, "-m", "mixit_titan", "bench", *command_line(alone)],

@@ -164,7 +164,7 @@ def _speed_table(found: dict[str, Any]) -> Table:
         )
         for row in found["variants"]
     ]
-    return _table(title(found["settings"]), header, rows)
+    return _table(f"Measured: {title(found['settings'])}", header, rows)
 
 
 def _step_table(found: dict[str, Any]) -> Table:

@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torchtitan.distributed import utils as dist_utils
 from torchtitan.tools import utils
-from torchtitan.tools.logging import logger
 
 from mixit_titan.bench.measure import Times, measure
 from mixit_titan.bench.memory import Peak, fit_together, fitting, peak_memory
@@ -24,6 +23,7 @@ from mixit_titan.bench.runs import load_variant
 from mixit_titan.bench.settings import Point
 from mixit_titan.bench.steps import PLAIN, Steps, build_steps
 from mixit_titan.device import has_gpu, local_device
+from mixit_titan.log import logger
 from mixit_titan.runtime.launch import leave_process_group
 from mixit_titan.runtime.stop import nothing_to_save
 from mixit_titan.versions import environment

@@ -21,6 +21,7 @@ from mixit_titan.data.synthetic import SYNTHETIC
 from mixit_titan.device import check_device, has_gpu
 from mixit_titan.errors import ConfigError, shown, unknown
 from mixit_titan.model.freezing import FrozenStorage
+from mixit_titan.model.hardware import Gpu
 from mixit_titan.model.parallelize import Recomputation
 from mixit_titan.model.stack import says_mixing
 from mixit_titan.model.storage import DTYPE_BYTES
@@ -149,8 +150,12 @@ def read_point(args: BenchArguments, ranks: int) -> Point:
             f"{args.config} is for GPUs and there is none here: a small model with its settings "
             f"is measured on the CPU by {small_model(run)}"
         )
-    where = args.config or "the command line"
-    standard, mixit = (plan_variant(run, name, ranks, where) for name in ("standard", "mixit"))
+    return plan_point(run, ranks, args.config or "the command line")
+
+
+def plan_point(run: Table, ranks: int, where: str, gpu: Gpu | None = None) -> Point:
+    """`gpu`: what each rank has, whatever this machine has."""
+    standard, mixit = (plan_variant(run, name, ranks, where, gpu) for name in ("standard", "mixit"))
     sections = standard.sections
     dims = ParallelDims.from_config(sections.parallelism, ranks)
     training, data_parallel = sections.training, dims.dp_replicate * dims.dp_shard
@@ -184,14 +189,16 @@ def _attention(plan: Plan) -> str:
     return next((name for name, kind in kinds.items() if isinstance(inner, kind)), "sdpa")
 
 
-def plan_variant(run: Table, variant: str, ranks: int, where: str) -> Plan:
-    """The run with this variant, whichever it has itself."""
+def plan_variant(run: Table, variant: str, ranks: int, where: str, gpu: Gpu | None = None) -> Plan:
+    """The run with this variant, whichever it has itself. `gpu`: as in `plan_point`."""
     own = ("stack", "variant", "mixer", "freeze")
     model = {key: value for key, value in run["model"].items() if key not in own}
     model["stack"] = variant
     if not says_mixing(variant):
         model.pop("mixing", None)
-    return plan_table(run | {"model": model}, name="bench", where=where, world_size=ranks)
+    on_gpus = None if gpu is None else True
+    settings = {"name": "bench", "where": where, "on_gpus": on_gpus, "gpu": gpu}
+    return plan_table(run | {"model": model}, world_size=ranks, **settings)
 
 
 def load_variant(point: Point, variant: str, folder: Path) -> Trainer.Config:

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.config import TORCH_DTYPE_MAP
 from torchtitan.distributed import utils as dist_utils
 from torchtitan.trainer import Trainer
@@ -14,6 +13,7 @@ from torchtitan.trainer import Trainer
 from mixit_titan.bench.plain import PlainLlama
 from mixit_titan.bench.runs import load_variant
 from mixit_titan.bench.settings import Point
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.device import local_device
 from mixit_titan.model.stack import as_folder
 

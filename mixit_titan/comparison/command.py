@@ -1,4 +1,4 @@
-"""`mixit-titan compare`: training runs side by side, by what they have spent."""
+"""`mixit-titan compare`: runs side by side, by what they have spent."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,11 @@ from rich.console import Console
 
 from mixit_titan.comparison.curve import Loss
 from mixit_titan.comparison.groups import group_runs
-from mixit_titan.comparison.report import HEADER, UNITS, Comparison, as_json, rows, sentences
+from mixit_titan.comparison.report import Comparison, as_json
 from mixit_titan.comparison.runs import CannotCompare, TrainingRun, find_folders, read_run
+from mixit_titan.comparison.sentences import sentences
+from mixit_titan.comparison.tables import tables
+from mixit_titan.comparison.task_runs import read_task_run
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import write_json, write_text, writing
 from mixit_titan.jobs.lock import locked
@@ -20,7 +23,8 @@ from mixit_titan.tables import literal, markdown_table, screen_table
 
 @dataclass(frozen=True, kw_only=True)
 class CompareArguments:
-    """Compare training runs: validation loss at equal tokens, FLOPs and seconds of training.
+    """Compare training runs, or the runs of one task: loss at equal tokens, FLOPs and seconds of
+    training.
 
     Runs that differ only in their seeds are one group, with a mean and an interval. Runs that are
     still running are compared as far as they have come.
@@ -29,7 +33,7 @@ class CompareArguments:
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Folders of training runs, globs, or folders that hold runs, such as that of the demo."""
+    """Folders of runs, globs, or folders that hold runs: of the demo, a sweep, a ladder."""
     out: Path | None = None
     """Folder for compare.json, compare.md and compare.png."""
 
@@ -37,8 +41,8 @@ class CompareArguments:
 def run_compare(args: CompareArguments) -> None:
     comparison = compare(find_folders(args.runs))
     console = Console(width=None if Console().is_terminal else 200)
-    title = f"Validation loss ({UNITS[comparison.loss]}); * marks the lowest of a column"
-    console.print(screen_table(title, HEADER, [map(literal, row) for row in rows(comparison)]))
+    for title, header, rows in tables(comparison):
+        console.print(screen_table(title, header, [map(literal, row) for row in rows]))
     for sentence in sentences(comparison):
         console.print(literal(sentence), soft_wrap=True, highlight=False)
     for folder, why in comparison.left_out.items():
@@ -52,7 +56,8 @@ def compare(folders: Sequence[Path]) -> Comparison:
     runs, left_out = [], {}
     for folder in folders:
         try:
-            runs.append(read_run(folder))
+            is_task = (folder / "result.json").exists()
+            runs.append((read_task_run if is_task else read_run)(folder))
         except CannotCompare as why:
             left_out[str(folder)] = str(why)
     for sieve in (_of_one_text, _once):
@@ -75,12 +80,13 @@ def _of_one_text(runs: list[TrainingRun]) -> tuple[list[TrainingRun], dict[str, 
     """Those that were validated on the text of the first, and why the others cannot be compared."""
     same = [run for run in runs if run.text == runs[0].text]
     others = [run for run in runs if run.text != runs[0].text]
-    why = (
-        f"was validated on other text, or on other rows of it, than {runs[0].folder}"
-        if runs
-        else ""
-    )
-    return same, {str(run.folder): why for run in others}
+    return same, {str(run.folder): _unlike(run, runs[0]) for run in others}
+
+
+def _unlike(run: TrainingRun, first: TrainingRun) -> str:
+    if run.accuracy is None and first.accuracy is None:
+        return f"was validated on other text, or on other rows of it, than {first.folder}"
+    return f"is not of the task, and of all that makes it hard, that {first.folder} is of"
 
 
 def _once(runs: list[TrainingRun]) -> tuple[list[TrainingRun], dict[str, str]]:
@@ -96,8 +102,20 @@ def _once(runs: list[TrainingRun]) -> tuple[list[TrainingRun], dict[str, str]]:
 
 def _common_loss(runs: list[TrainingRun]) -> Loss:
     """Nats per token mean the same for one tokenizer only."""
+    if any(run.accuracy is not None for run in runs):
+        return "test_loss"
     tokenizers = {run.tokenizer for run in runs}
     return "validation_loss" if len(tokenizers) < 2 else "bits_per_byte"
+
+
+def _markdown(comparison: Comparison) -> str:
+    parts = []
+    for title, header, rows in tables(comparison):
+        parts += [f"## {title}", markdown_table(header, rows, left=1).rstrip("\n")]
+    parts += sentences(comparison)
+    parts += [f"Left out: {folder} {why}" for folder, why in comparison.left_out.items()]
+    parts.append("![Loss over steps, tokens, bytes, FLOPs, seconds and parameters](compare.png)")
+    return "\n\n".join(parts) + "\n"
 
 
 def _write(comparison: Comparison, out: Path, console: Console) -> None:
@@ -105,9 +123,7 @@ def _write(comparison: Comparison, out: Path, console: Console) -> None:
 
     with locked(out), writing(out):
         write_json(out / "compare.json", as_json(comparison))
-        lines = [markdown_table(HEADER, rows(comparison), left=1), *sentences(comparison)]
-        lines += [f"Left out: {folder} {why}" for folder, why in comparison.left_out.items()]
-        write_text(out / "compare.md", "\n\n".join(lines) + "\n")
+        write_text(out / "compare.md", _markdown(comparison))
         draw(comparison, out / "compare.png")
     for name in ("compare.json", "compare.md", "compare.png"):
         console.print(f"wrote {out / name}")

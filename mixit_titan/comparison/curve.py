@@ -20,7 +20,7 @@ Axis = Literal["steps", "tokens", "flops", "seconds"]
 AXES: tuple[Axis, ...] = ("steps", "tokens", "flops", "seconds")
 BUDGETS: tuple[Axis, ...] = ("tokens", "flops", "seconds")
 """What two runs can have as much of."""
-Loss = Literal["validation_loss", "bits_per_byte"]
+Loss = Literal["validation_loss", "bits_per_byte", "test_loss"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,15 @@ class Curve:
         if not x[0] <= budget <= x[-1]:
             return None
         return float(np.interp(budget, x, self.loss))
+
+    def fall_around(self, axis: Axis, budget: float) -> float:
+        """Which share of its loss it falls by between the two validations around `budget`; 0 at a
+        validation."""
+        x = self.at[axis]
+        n = int(np.searchsorted(x, budget))
+        if n in (0, len(x)) or np.isclose(x[n], budget):
+            return 0.0
+        return float(1 - self.loss[n] / self.loss[n - 1])
 
     def budget_for(self, axis: Axis, loss: float) -> float | None:
         """Where the curve is at `loss` or below for the first time; None: never."""
@@ -107,9 +116,11 @@ def training_seconds(
     ]
 
 
-def crossings(a: Curve, b: Curve, axis: Axis) -> list[tuple[float, float]]:
-    """Where `a` and `b` change places: the budget and the loss, within what both have."""
-    low = max(a.at[axis][0], b.at[axis][0])
+def crossings(a: Curve, b: Curve, axis: Axis) -> list[tuple[float, float, bool]]:
+    """Where `a` and `b` change places, within what both have: the budget, the loss, and whether `a`
+    is the lower one from there on. Not before either was validated after its initialization."""
+    first = min((x for curve in (a, b) for x in curve.at[axis] if x > 0), default=0.0)
+    low = max(a.at[axis][0], b.at[axis][0], first)
     high = min(a.end(axis), b.end(axis))
     x = np.unique(np.concatenate([a.at[axis], b.at[axis]]))
     x = x[(x >= low) & (x <= high)]
@@ -120,7 +131,7 @@ def crossings(a: Curve, b: Curve, axis: Axis) -> list[tuple[float, float]]:
     found = []
     for n in np.flatnonzero(gap[:-1] * gap[1:] < 0):
         share = gap[n] / (gap[n] - gap[n + 1])
-        found.append(
-            (float(x[n] + share * (x[n + 1] - x[n])), float(ya[n] + share * (ya[n + 1] - ya[n])))
-        )
+        at = x[n] + share * (x[n + 1] - x[n])
+        loss = ya[n] + share * (ya[n + 1] - ya[n])
+        found.append((float(at), float(loss), bool(gap[n] > 0)))
     return found

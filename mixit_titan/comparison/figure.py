@@ -1,41 +1,83 @@
-"""One figure of a comparison: validation loss over tokens, FLOPs and seconds of training."""
+"""One figure of a comparison: the loss over all that can be spent on it."""
 
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mixit_titan.comparison.curve import BUDGETS
+from mixit_titan.comparison.curve import AXES, BUDGETS, Axis, crossings
 from mixit_titan.comparison.groups import Group
-from mixit_titan.comparison.report import NAMES, UNITS, Comparison
+from mixit_titan.comparison.report import LOSSES, Comparison
 from mixit_titan.plotting import COLORS, OTHER, save_figure
+
+_LABELS = {"steps": "steps", "tokens": "tokens", "flops": "FLOPs", "seconds": "seconds of training"}
 
 
 def draw(comparison: Comparison, path: Path) -> None:
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
-    panels = figure.subplots(1, len(BUDGETS), sharey=True)
-    for axes, axis in zip(panels, BUDGETS, strict=True):
-        for n, group in enumerate(comparison.groups):
-            _curve(axes, axis, group, n)
-        axes.axvline(comparison.budget(axis), color=OTHER, linestyle=":", linewidth=1)
-        axes.set_xlabel(NAMES[axis])
+    figure = Figure(figsize=(13, 8), layout="constrained")
+    above, below = figure.subplots(2, 3, sharey=True)
+    for axes, axis in zip([*above[:2], *below[:2]], AXES, strict=True):
+        _over(axes, comparison, axis)
+    _over_bytes(above[2], comparison)
+    _over_parameters(below[2], comparison)
+    for axes in (*above, *below):
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel(f"validation loss ({UNITS[comparison.loss]})")
-    panels[0].set_ylim(*_range(comparison))
-    panels[-1].legend()
-    figure.suptitle("Dotted: as much as all of them have spent")
+    for row in (above, below):
+        row[0].set_ylabel("{} ({})".format(*LOSSES[comparison.loss]))
+        row[0].set_ylim(*_range(comparison))
+    above[0].legend()
+    figure.suptitle("Dotted: as much as all of them have spent. x: curves cross the baseline's")
     save_figure(figure, path)
 
 
-def _curve(axes: object, axis: str, group: Group, n: int) -> None:
+def _over(axes: Axes, comparison: Comparison, axis: Axis) -> None:
+    for n, group in enumerate(comparison.groups):
+        _curve(axes, group, n, [curve.at[axis] for curve in group.curves], group.mean.at[axis])
+        if group is not comparison.baseline:
+            for at, loss, _ in crossings(group.mean, comparison.baseline.mean, axis):
+                axes.plot(at, loss, "x", color="black", zorder=3)
+    if axis in BUDGETS:
+        axes.axvline(comparison.budget(axis), color=OTHER, linestyle=":", linewidth=1)
+    axes.set_xlabel(_LABELS[axis])
+
+
+def _over_bytes(axes: Axes, comparison: Comparison) -> None:
+    """Of groups whose text is there to be measured."""
+    for n, group in enumerate(comparison.groups):
+        size = group.runs[0].bytes_per_token
+        if size is not None:
+            own = [size * curve.at["tokens"] for curve in group.curves]
+            _curve(axes, group, n, own, size * group.mean.at["tokens"])
+    known = any(group.bytes is not None for group in comparison.groups)
+    axes.set_xlabel("bytes of text" if known else "bytes of text: not known, its shards are gone")
+
+
+def _over_parameters(axes: Axes, comparison: Comparison) -> None:
+    """At equal tokens, with the interval."""
+    for n, group in enumerate(comparison.groups):
+        found = group.at("tokens", comparison.budget("tokens"))
+        if found is None:
+            continue
+        low, high = found.interval or (found.mean, found.mean)
+        errors = [[found.mean - low], [high - found.mean]]
+        x = group.runs[0].trained_params
+        axes.errorbar(x, found.mean, errors, marker="o", capsize=3, color=_color(group, n))
+    axes.set_xlabel("trained parameters, at equal tokens")
+
+
+def _curve(axes: Axes, group: Group, n: int, each: list[np.ndarray], mean: np.ndarray) -> None:
     """The mean in bold, each seed in pale. Groups of one variant have its color and other lines."""
-    color = COLORS.get(group.runs[0].variant, f"C{n}")
+    color = _color(group, n)
     style = "-" if group.name == group.runs[0].variant else ("--", "-.", ":")[n % 3]
-    if len(group.curves) > 1:
-        for curve in group.curves:
-            axes.plot(curve.at[axis], curve.loss, color=color, alpha=0.25, linewidth=0.8)
-    mean = group.mean
-    axes.plot(mean.at[axis], mean.loss, style, color=color, label=group.name, marker=".")
+    if len(each) > 1:
+        for x, curve in zip(each, group.curves, strict=True):
+            axes.plot(x, curve.loss, color=color, alpha=0.25, linewidth=0.8)
+    axes.plot(mean, group.mean.loss, style, color=color, label=group.name, marker=".")
+
+
+def _color(group: Group, n: int) -> str:
+    return COLORS.get(group.runs[0].variant, f"C{n}")
 
 
 def _range(comparison: Comparison) -> tuple[float, float]:

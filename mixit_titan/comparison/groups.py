@@ -53,6 +53,18 @@ class Group:
     def final(self) -> Figure:
         return Figure([float(curve.loss[-1]) for curve in self.curves])
 
+    @property
+    def accuracy(self) -> Figure | None:
+        """Of runs of tasks."""
+        found = [run.accuracy for run in self.runs if run.accuracy is not None]
+        return Figure(found) if found else None
+
+    @property
+    def bytes(self) -> float | None:
+        """Of text that was trained on, as far as all of its runs have come; None: not known."""
+        size = self.runs[0].bytes_per_token
+        return None if size is None else self.end("tokens") * size
+
     def at(self, axis: Axis, budget: float) -> Figure | None:
         found = [curve.loss_at(axis, budget) for curve in self.curves]
         return Figure(found) if all(each is not None for each in found) else None

@@ -1,4 +1,4 @@
-"""What a comparison found: compare.json, and the tables of the screen and of compare.md."""
+"""What a comparison found, and compare.json."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,27 @@ from typing import Any
 from mixit_titan.comparison.curve import BUDGETS, Axis, Loss, crossings
 from mixit_titan.comparison.groups import Figure, Group
 
-UNITS = {"validation_loss": "nats per token", "bits_per_byte": "bits per byte"}
-NAMES = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds of training"}
-HEADER = (
-    *("group", "runs", "final loss", "tokens", "FLOPs", "seconds", "trained"),
-    *("at equal tokens", "at equal FLOPs", "at equal seconds"),
-)
+LOSSES = {
+    "validation_loss": ("validation loss", "nats per token"),
+    "bits_per_byte": ("validation loss", "bits per byte"),
+    "test_loss": ("test loss", "nats per answer"),
+}
+"""What it is called, and its unit."""
+
+
+@dataclass(frozen=True)
+class Crossing:
+    first: Group
+    second: Group
+    axis: Axis
+    at: float
+    loss: float
+    lower: Group
+    """From there on."""
+
+    @property
+    def higher(self) -> Group:
+        return self.second if self.lower is self.first else self.first
 
 
 @dataclass(frozen=True)
@@ -28,15 +43,28 @@ class Comparison:
         standard = [group for group in self.groups if group.runs[0].variant == "standard"]
         return (standard or self.groups)[0]
 
+    @property
+    def crossings(self) -> list[Crossing]:
+        """Of the means of every two groups."""
+        return [
+            Crossing(a, b, axis, at, loss, lower=a if falls_below else b)
+            for n, a in enumerate(self.groups)
+            for b in self.groups[n + 1 :]
+            for axis in BUDGETS
+            for at, loss, falls_below in crossings(a.mean, b.mean, axis)
+        ]
+
     def budget(self, axis: Axis) -> float:
         """As much as all groups have spent."""
         return min(group.end(axis) for group in self.groups)
 
-    def best(self, axis: Axis) -> Group:
-        """The group of the lowest loss at the common budget."""
-        budget = self.budget(axis)
-        there = [group for group in self.groups if group.at(axis, budget)] or self.groups
-        return min(there, key=lambda group: (group.at(axis, budget) or group.final).mean)
+    def best(self, axis: Axis) -> Group | None:
+        """The group of the lowest loss at the common budget; None where fewer than two have one."""
+        found = {group.name: group.at(axis, self.budget(axis)) for group in self.groups}
+        there = [group for group in self.groups if found[group.name]]
+        if len(there) < min(2, len(self.groups)):
+            return None
+        return min(there, key=lambda group: found[group.name].mean)
 
 
 def reaches(group: Group, base: Group) -> dict[str, float]:
@@ -54,21 +82,26 @@ def reaches(group: Group, base: Group) -> dict[str, float]:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     base, groups = comparison.baseline, comparison.groups
+    bests = {axis: comparison.best(axis) for axis in BUDGETS}
     return {
         "loss": comparison.loss,
-        "unit": UNITS[comparison.loss],
+        "unit": LOSSES[comparison.loss][1],
         "baseline": base.name,
         "budgets": {axis: comparison.budget(axis) for axis in BUDGETS},
-        "best": {axis: comparison.best(axis).name for axis in BUDGETS},
+        "best": {axis: best and best.name for axis, best in bests.items()},
         "groups": [_group(comparison, group) for group in groups],
-        "crossings": [
-            {"groups": [a.name, b.name], "axis": axis, "at": at, "loss": loss}
-            for n, a in enumerate(groups)
-            for b in groups[n + 1 :]
-            for axis in BUDGETS
-            for at, loss in crossings(a.mean, b.mean, axis)
-        ],
+        "crossings": [_crossing(crossing) for crossing in comparison.crossings],
         "left_out": [{"folder": folder, "why": why} for folder, why in comparison.left_out.items()],
+    }
+
+
+def _crossing(crossing: Crossing) -> dict[str, Any]:
+    return {
+        "groups": [crossing.first.name, crossing.second.name],
+        "axis": crossing.axis,
+        "at": crossing.at,
+        "loss": crossing.loss,
+        "lower_after": crossing.lower.name,
     }
 
 
@@ -82,10 +115,11 @@ def _group(comparison: Comparison, group: Group) -> dict[str, Any]:
         "states": [each.state for each in group.runs],
         "seeds": [list(each.seeds) for each in group.runs],
         "loss": _figure(group.final),
+        "accuracy": group.accuracy and _figure(group.accuracy),
         "loss_at_equal": {axis: found and _figure(found) for axis, found in at_equal.items()},
         "reaches": None if group is base else reaches(group, base),
         **{axis: group.end(axis) for axis in BUDGETS},
-        "bytes": run.bytes_per_token and group.end("tokens") * run.bytes_per_token,
+        "bytes": group.bytes,
         "flops_per_token": run.flops_per_token,
         "trained_params": run.trained_params,
         "curve": {
@@ -97,80 +131,3 @@ def _group(comparison: Comparison, group: Group) -> dict[str, Any]:
 
 def _figure(found: Figure) -> dict[str, Any]:
     return {"mean": found.mean, "interval": found.interval, "values": found.values}
-
-
-def rows(comparison: Comparison) -> list[list[str]]:
-    """A row per group. The lowest loss of a column has a star."""
-    table = []
-    for group in comparison.groups:
-        at_equal = []
-        for axis in BUDGETS:
-            found = group.at(axis, comparison.budget(axis))
-            star = " *" if group is comparison.best(axis) else ""
-            at_equal.append(f"{shown(found)}{star}" if found else "-")
-        spent = [f"{group.end('tokens'):,.0f}", f"{group.end('flops'):.2e}"]
-        spent += [f"{group.end('seconds'):,.0f}", f"{group.runs[0].trained_params:,}"]
-        table.append([group.name, str(len(group.runs)), shown(group.final), *spent, *at_equal])
-    return table
-
-
-def shown(figure: Figure) -> str:
-    """`1.937`, or with several seeds `1.937 (1.921 to 1.953)`."""
-    if figure.interval is None:
-        return f"{figure.mean:.3f}"
-    low, high = figure.interval
-    return f"{figure.mean:.3f} ({low:.3f} to {high:.3f})"
-
-
-def sentences(comparison: Comparison) -> list[str]:
-    """What the table comes to, in words."""
-    said = []
-    for axis in BUDGETS:
-        best = comparison.best(axis)
-        budget = f"{comparison.budget(axis):.3g} {NAMES[axis]}"
-        said.append(f"At equal {NAMES[axis]} ({budget}), {best.name} has the lowest loss.")
-    base = comparison.baseline
-    for group in comparison.groups:
-        found = reaches(group, base)
-        if group is not base and "flops" in found and "seconds" in found:
-            said.append(
-                f"{group.name} reaches {found['loss']:.3f} with {found['flops']:.2f} of "
-                f"{base.name}'s FLOPs and {found['seconds']:.2f} of its time."
-            )
-    said += [
-        f"{run.folder} is compared as far as it came: it {run.state} {run.failure}"
-        for group in comparison.groups
-        for run in group.runs
-        if run.failure
-    ]
-    said += _tokenizers(comparison)
-    if any(len(group.runs) == 1 for group in comparison.groups):
-        said.append("Groups of one run have no interval: a second seed would give one.")
-    return said + _caution(comparison)
-
-
-def _tokenizers(comparison: Comparison) -> list[str]:
-    """As many tokens of one tokenizer are not as much text as those of another."""
-    sizes = [(group.name, group.runs[0].bytes_per_token) for group in comparison.groups]
-    if comparison.loss != "bits_per_byte" or not all(size for _, size in sizes):
-        return []
-    each = ", ".join(f"{size:.2f} bytes of {name}" for name, size in sizes)
-    return [
-        f"The tokenizers differ, and a token is {each}: equal tokens are not equal text, neither "
-        "in training nor in validation."
-    ]
-
-
-def _caution(comparison: Comparison) -> list[str]:
-    """A curve that is read in the middle of its schedule is above what a shorter run comes to."""
-    cut = [
-        group.name
-        for group in comparison.groups
-        if any(comparison.budget(axis) < 0.99 * group.end(axis) for axis in BUDGETS)
-    ]
-    if not cut:
-        return []
-    return [
-        "Read before their last step, where the learning rate had not come to its end: "
-        f"{', '.join(cut)}."
-    ]

@@ -1,4 +1,4 @@
-"""Training runs as `compare` sees them: what was trained, and how far it has come.
+"""Runs as `compare` sees them: what was trained, and how far it has come.
 
 All of it is read from the folders that `mixit-titan train` writes, while a run is running too.
 """
@@ -54,6 +54,10 @@ _SPLIT = {"tokens": COUNT, "bytes": COUNT}
 _MANIFEST = {"splits": {"train": _SPLIT, "validation?": {**_SPLIT, "documents": COUNT}}}
 
 
+_RUN = ("config.json", "metrics.jsonl", "result.json")
+"""The files by which the folder of a run is known, a task's by the latter two."""
+
+
 class CannotCompare(Exception):
     """Why a folder has no part in a comparison, in words that follow its name."""
 
@@ -81,6 +85,8 @@ class TrainingRun:
     state: str
     failure: str
     """At which step it failed and why, of a run that did."""
+    accuracy: float | None = None
+    """At its end, of a run of a task."""
 
     def curve(self, loss: Loss) -> Curve:
         phases = self.phases or [(0, self.flops_per_token)]
@@ -93,23 +99,24 @@ def find_folders(names: Iterable[str]) -> list[Path]:
     for name in names:
         matched = [Path(each) for each in sorted(glob.glob(name))] or [Path(name)]
         for folder in matched:
-            inside = [path.parent for path in sorted(folder.glob("**/config.json"))]
-            found |= dict.fromkeys(inside if inside and not _is_run(folder) else [folder])
+            inside = {path.parent for kind in _RUN for path in folder.glob(f"**/{kind}")}
+            found |= dict.fromkeys(_outermost(inside) or [folder])
     return list(found)
 
 
-def _is_run(folder: Path) -> bool:
-    return (folder / "config.json").exists()
+def _outermost(folders: set[Path]) -> list[Path]:
+    """What is inside of a run, such as an exported model, is no run."""
+    return sorted(folder for folder in folders if folders.isdisjoint(folder.parents))
 
 
 def read_run(folder: Path) -> TrainingRun:
     """CannotCompare where there is none, or none that has been validated."""
     if not folder.is_dir():
         raise CannotCompare("is not a folder")
-    if any(folder.glob("**/result.json")):
-        raise CannotCompare("is of a task: `mixit-titan sweep` compares its runs")
-    if not _is_run(folder):
-        raise CannotCompare("has no config.json: it is not the folder of a training run")
+    if not (folder / "config.json").exists():
+        raise CannotCompare(
+            "has no config.json or result.json: it is no training run, and no finished task"
+        )
     try:
         config = read_json(folder / "config.json", _CONFIG)
         lines = read_metrics(folder / "metrics.jsonl")

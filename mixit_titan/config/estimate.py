@@ -311,6 +311,11 @@ class _Model:
             f"GB/s within a node of {GPUS_PER_NODE} and of {NETWORK / 1e9:.0f} GB/s per GPU across",
             "no time for loading, launches, validation and saves",
         ]
+        if self.shape.bias:
+            said.append(
+                "selective recomputation keeps every product with a bias, as torchtitan's does: "
+                "what it computes again takes no time here"
+            )
         if self.stages > 1:
             said.append("pipeline stages of equal size, without bubbles and what they exchange")
         if step.context > 1:

@@ -1,4 +1,4 @@
-"""What each of the shipped configs for GPUs takes: the tables of docs/hardware.md."""
+"""What each of the shipped configs takes on GPUs: the tables of docs/hardware.md."""
 
 from mixit_titan.config.estimate import Estimate, estimate
 from mixit_titan.config.plan import plan_run
@@ -10,17 +10,18 @@ from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.tables import markdown_table
 
+_NO_SPEED = (
+    "-: not modelled, because the kernels of so small a step take longer to launch than to run. "
+    "These files are for a CPU, and take minutes there."
+)
 
-def gpu_configs() -> list[str]:
-    """The names of those that refuse to run without a GPU, from the smallest model to the
-    largest."""
-    names = [
-        name
-        for name, file in shipped_configs().items()
-        if read_run(str(file), []).get("device") == "gpu"
-    ]
-    sizes = {name: list(FLAVORS).index(name.split("_")[0]) for name in names}
-    return sorted(names, key=lambda name: (sizes[name], name))
+
+def by_size() -> list[str]:
+    """The names of all, from the smallest model to the largest."""
+    flavors = {
+        name: read_run(str(file), [])["model"]["flavor"] for name, file in shipped_configs().items()
+    }
+    return sorted(flavors, key=lambda name: (list(FLAVORS).index(flavors[name]), name))
 
 
 def shipped_estimate(name: str, variant: str, *more: str, ranks: int, gpu: str) -> Estimate:
@@ -44,7 +45,7 @@ def shipped_estimates(*, ranks: int, gpu: str) -> list[tuple[str, Estimate]]:
     """Of each config and variant."""
     return [
         (name, shipped_estimate(name, variant, ranks=ranks, gpu=gpu))
-        for name in gpu_configs()
+        for name in by_size()
         for variant in VARIANTS
     ]
 
@@ -60,15 +61,13 @@ def shipped_markdown(found: list[tuple[str, Estimate]]) -> str:
             name,
             estimates[0].recomputation,
             f"{estimates[0].local_batch_size} of {estimates[0].global_batch_size}",
-            *(f"{one.memory.total / GIB:.1f}" for one in estimates),
+            *(_gib(one.memory.total) for one in estimates),
             "yes" if all(one.fits for one in estimates) else "no",
         )
         for name, estimates in by_config.items()
     ]
-    speeds = [
-        (name, *(f"{one.tokens_per_s:,.0f} ({one.time})" for one in estimates))
-        for name, estimates in by_config.items()
-    ]
+    speeds = [(name, *map(_speed, estimates)) for name, estimates in by_config.items()]
+    toys = any(one.is_toy for _, one in found)
     return "\n".join(
         [
             f"Modelled, not measured: {first.ranks} x {first.gpu.name}. GiB of a GPU in a step, of "
@@ -80,5 +79,15 @@ def shipped_markdown(found: list[tuple[str, Estimate]]) -> str:
             f"Tokens/s of {first.ranks} GPUs, and the time to the last step:",
             "",
             markdown_table(("config", *VARIANTS), speeds, left=1).rstrip(),
+            *(["", _NO_SPEED] if toys else []),
         ]
     )
+
+
+def _gib(size: int) -> str:
+    gib = size / GIB
+    return f"{gib:.1f}" if gib >= 0.1 else f"{gib:.2g}"
+
+
+def _speed(one: Estimate) -> str:
+    return "-" if one.is_toy else f"{one.tokens_per_s:,.0f} ({one.time})"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch.utils.data import Dataset, get_worker_info
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.data.order import Order
 from mixit_titan.data.packing import DocumentRows, Rows, StreamRows
 from mixit_titan.errors import ConfigError, RunFailed

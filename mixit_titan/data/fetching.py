@@ -13,12 +13,11 @@ from concurrent.futures import Future
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from torchtitan.tools.logging import logger
-
 from mixit_titan.data.hub import HubFiles
 from mixit_titan.data.stores import StoreFiles
 from mixit_titan.errors import ConfigError, disk_is_full
 from mixit_titan.files import writing
+from mixit_titan.log import logger
 
 FETCHED = "fetched"
 """The folder of the files, in the one of the shards."""

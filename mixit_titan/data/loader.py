@@ -22,7 +22,6 @@ import torch
 import tyro
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchtitan.config import Configurable
-from torchtitan.tools.logging import logger
 
 from mixit_titan.data.batches import Batch, Batches
 from mixit_titan.data.beginnings import begins_with, content
@@ -32,6 +31,7 @@ from mixit_titan.data.packing import PACKINGS, DocumentRows, Packing, StreamRows
 from mixit_titan.data.shards import open_split, read_manifest
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, RankFailed
+from mixit_titan.log import logger
 from mixit_titan.parent import end_with_parent
 
 CONTENT = ("rows of the data", "tokens of the data", "bytes of the data")

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from torchtitan.tools.logging import logger
-
 from mixit_titan.data.corpus import Corpus
 from mixit_titan.data.encoding import EncodedBatch, Encoder
 from mixit_titan.data.fast_encoder import EncoderName, FastEncoder, choose_encoder
@@ -28,6 +26,7 @@ from mixit_titan.data.workers import DocumentDiffers, encoded
 from mixit_titan.data.writer import SplitWriter
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import writing
+from mixit_titan.log import logger
 from mixit_titan.reading import WrongFile
 
 

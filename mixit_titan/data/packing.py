@@ -7,8 +7,8 @@ document after it (padding, the first token of the next document) is ignored in 
 from typing import Literal
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.data.shards import TokenSplit
 from mixit_titan.errors import ConfigError
 

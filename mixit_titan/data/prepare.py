@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from torchtitan.components.tokenizer import BaseTokenizer
-from torchtitan.tools.logging import logger
 
 from mixit_titan.data.bpe import check_vocabulary, train_tokenizer
 from mixit_titan.data.corpus import Corpus
@@ -42,6 +41,7 @@ from mixit_titan.data.verification import check_tokenizer, verify
 from mixit_titan.data.writer import write_shards
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import writing
+from mixit_titan.log import logger
 
 SHARD_TOKENS = 2**26
 

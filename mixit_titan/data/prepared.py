@@ -3,8 +3,6 @@
 import hashlib
 from pathlib import Path
 
-from torchtitan.tools.logging import logger
-
 from mixit_titan.data.files import LocalFiles
 from mixit_titan.data.prepare import available_workers, prepare
 from mixit_titan.data.shards import Manifest, is_prepared, read_manifest
@@ -14,6 +12,7 @@ from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_toke
 from mixit_titan.data.verification import check_tokenizer, verify
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import cache_folder, json_text
+from mixit_titan.log import logger
 
 _LITTLE = 2**25  # bytes that are tokenised before processes are worth their start
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
-from torchtitan.tools.logging import logger
 
 from mixit_titan.data.rank_tokenizer import RankTokenizer
 from mixit_titan.data.shards import TokenSplit
 from mixit_titan.data.tokenizers import ByteTokenizer, NumberTokenizer, vocabulary
+from mixit_titan.log import logger
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from torchtitan.tools.logging import logger
 
 from mixit_titan.data.shards import AGAIN, END_DTYPE, Manifest, Shard, map_shard, read_manifest
 from mixit_titan.data.tokenizers import build_tokenizer, fingerprint, saved_tokenizer
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text, write_text
+from mixit_titan.log import logger
 from mixit_titan.reading import WrongFile, json_if_good, regular
 
 _MEMORY = ".verified.json"

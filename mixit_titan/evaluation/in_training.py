@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
-from torchtitan.tools.logging import logger
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.evaluation.likelihood import Share
 from mixit_titan.evaluation.tasks import evaluate_tasks, load_tasks
+from mixit_titan.log import logger
 from mixit_titan.runtime.metrics import EVAL
 from mixit_titan.runtime.trainer import MixitTrainer
 from mixit_titan.runtime.watch import begin

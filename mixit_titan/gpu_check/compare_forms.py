@@ -5,6 +5,8 @@ All heads are there, because they make offsets large; the formula takes some of 
 float32.
 """
 
+import dataclasses
+
 import torch
 
 from mixit_titan.device import local_device
@@ -12,7 +14,8 @@ from mixit_titan.gpu_check.packed_rows import packed_positions
 from mixit_titan.gpu_check.process import Case, answer
 from mixit_titan.kernels.causal_mix import causal_mix, mixing_state
 from mixit_titan.kernels.documents import document_table
-from mixit_titan.kernels.mixing import MatrixSpec, mixing_matrix
+from mixit_titan.kernels.forms import Form
+from mixit_titan.kernels.mixing import MatrixSpec, Noise, mixing_matrix
 from mixit_titan.kernels.stored import keep
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.shapes import Shape
@@ -22,7 +25,7 @@ _HEADS = 4  # that the formula takes at a time
 _LAYER = 1
 
 
-def compare(heads: int, width: int, length: int, form: str) -> Case:
+def compare(heads: int, width: int, length: int, form: Form, noise: Noise) -> Case:
     """What was compared -> its relative errors: `largest`, over the largest value, and `norm`, over
     the norm of the values."""
     device = local_device()
@@ -32,7 +35,7 @@ def compare(heads: int, width: int, length: int, form: str) -> Case:
     if device.type == "cuda" and needed > 0.9 * torch.cuda.get_device_properties(0).total_memory:
         return {"needed_bytes": needed}
     shape = Shape(width=heads * width, layers=1, heads=heads, hidden=1, vocab=1, seq_len=length)
-    spec = RECIPES["official"].matrix_spec(0, shape)
+    spec = dataclasses.replace(RECIPES["official"], noise=noise).matrix_spec(0, shape)
     dtype = torch.bfloat16
     if form == "sharded":  # as it is gathered: by rows, and not packed
         whole = mixing_matrix(spec, _LAYER, range(heads), device=device)

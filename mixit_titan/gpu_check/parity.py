@@ -11,21 +11,28 @@ SECTION = "parity"
 WORKER = "mixit_titan.gpu_check.compare_forms"
 TOLERANCE = {"largest": 0.02, "norm": 0.01}
 """Of relative errors. Rounding to bfloat16 explains about 0.008 and 0.004."""
-_FORMS = ("stored", "sharded", "generated")
+_FORMS = {
+    "stored": ("stored", "gaussian"),
+    "sharded": ("sharded", "gaussian"),
+    "drawn": ("generated", "gaussian"),
+    "drawn signs": ("generated", "sign"),
+}
+"""Name -> `model.mixing.storage` and `model.mixing.noise`."""
 _SECONDS = 300  # of one case, with the time to compile
 
 
 def parity(session: Session) -> Iterator[Check]:
     scale = session.scale
     cases = {
-        f"{shape} ({heads} x {width}), length {length:,}, {form}": {
+        f"{shape} ({heads} x {width}), length {length:,}, {name}": {
             "heads": heads,
             "width": width,
             "length": length,
             "form": form,
+            "noise": noise,
         }
-        for (shape, (heads, width)), length, form in product(
-            scale.parity_shapes.items(), scale.parity_lengths, _FORMS
+        for (shape, (heads, width)), length, (name, (form, noise)) in product(
+            scale.parity_shapes.items(), scale.parity_lengths, _FORMS.items()
         )
     }
     yield from session.cases(
@@ -34,7 +41,8 @@ def parity(session: Session) -> Iterator[Check]:
 
 
 def _judge(name: str, case: Case, found: Case | Ended) -> Verdict:
-    figures = {"shape": name.split(")")[0] + ")", **case}
+    shape, form = name.split(", length ")[0], name.rsplit(", ", 1)[1]
+    figures = {**case, "shape": shape, "form": form}
     if isinstance(found, Ended):
         return failed(found, **figures)
     if "needed_bytes" in found:

@@ -69,6 +69,8 @@ class Scale:
     rehearsal: bool = False
     settings: Mapping[str, object] = field(default_factory=lambda: _SHORT)
     """What the runs change of the config."""
+    async_mode: str = "async_with_pinned_mem"
+    """How the large configs save. Pinned memory needs a GPU."""
     bench: Mapping[str, object] = field(default_factory=lambda: {"data.path": "synthetic"})
     """What the benchmark changes of it."""
     kernels: Mapping[str, str] = field(default_factory=dict)
@@ -102,6 +104,7 @@ def rehearsal() -> Scale:
         ranks=2,
         rehearsal=True,
         settings=_SHORT | _TOY,
+        async_mode="async",
         bench={"data.path": "synthetic"} | _TOY,
         kernels={"TRITON_INTERPRET": "1"},
         parity_shapes={"toy": (2, 64), "toy, wide": (2, 128)},

@@ -100,7 +100,9 @@ def _times(scale: Scale, machine: Machine, checks: Checks) -> str:
         said = f"{taken:.3f}" if taken else ""
         if check is not None and check.state == "fail":
             said = "**FAIL**"
-        return said if documents else f"{said} ({modelled(row, mixer, gpu):.2g})".strip()
+        if documents or scale.rehearsal:  # the speed of a toy is not modelled
+            return said
+        return f"{said} ({modelled(row, mixer, gpu):.2g})".strip()
 
     rows = [
         (
@@ -111,10 +113,8 @@ def _times(scale: Scale, machine: Machine, checks: Checks) -> str:
         for row in scale.rows
     ]
     of = "this GPU's peak" if peak else f"the peak of an {gpu.name}"
-    said = (
-        "Milliseconds of one layer, forward and backward, bfloat16. Arithmetic: FLOPs at "
-        f"{of}. In parentheses: modelled for an {gpu.name}."
-    )
+    said = f"Milliseconds of one layer, forward and backward, bfloat16. Arithmetic: FLOPs at {of}."
+    said += "" if scale.rehearsal else f" In parentheses: modelled for an {gpu.name}."
     header = ("shape", "arithmetic: mixing", "arithmetic: attention", *MIXERS)
     return f"{said}\n\n{markdown_table(header, rows, left=1)}{_not_passed(checks)}"
 

@@ -27,7 +27,6 @@ TOLERANCE = 0.05
 LEAST_FALL = 0.1
 """Of the loss in a run, from ln(vocabulary) on."""
 _STOP_AT = 12  # step
-_ASYNCHRONOUS: Settings = {"checkpoint.async_mode": "async", "checkpoint.interval": 10}
 _NO_GRAPHS: Settings = {"training.disable_cuda_graphs": "true"}
 
 
@@ -139,7 +138,8 @@ def _resumed(runs: Runs, base: str) -> Verdict:
 
 def _stopped(runs: Runs, base: str) -> dict[str, Verdict]:
     """A run that saves while it trains, is asked to stop, and is started again."""
-    name = "stopped"
+    name, mode = "stopped", runs.scale.async_mode
+    settings = {"checkpoint.async_mode": mode, "checkpoint.interval": 10}
     folder = runs.folder(name)
     shutil.rmtree(folder, ignore_errors=True)
     sent: list[int] = []
@@ -150,7 +150,7 @@ def _stopped(runs: Runs, base: str) -> dict[str, Verdict]:
             sent.append(state.step)
             process.send_signal(signal.SIGTERM)
 
-    ended = runs.start(name, runs.scale.ranks, _ASYNCHRONOUS, watch=stop)
+    ended = runs.start(name, runs.scale.ranks, settings, watch=stop)
     saved = runs.incomplete(name, 10)
     found = {
         "asynchronous save": failed(f"{saved} ({ended})") if saved else passed("complete"),
@@ -158,7 +158,7 @@ def _stopped(runs: Runs, base: str) -> dict[str, Verdict]:
     }
     if found["SIGTERM"].state == "fail":
         return found | {"resume after SIGTERM": skipped("the run did not stop as it should")}
-    ended = runs.start(name, runs.scale.ranks, _ASYNCHRONOUS)
+    ended = runs.start(name, runs.scale.ranks, settings)
     resumed = _compare(runs, name, base) if runs.finished(name) else failed(ended)
     return found | {"resume after SIGTERM": resumed}
 

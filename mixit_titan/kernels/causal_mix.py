@@ -47,14 +47,15 @@ def causal_mix(
     A[n, positions[b, i], positions[b, j]] within a document, nothing across."""
     if v_BLNH.shape[1] > spec.length:
         raise ValueError(f"v has {v_BLNH.shape[1]} positions, and the matrices {spec.length}")
+    heads = len(state["stds" if form == "generated" else "matrix"])
+    if v_BLNH.shape[2] != heads:
+        raise ValueError(f"v has {v_BLNH.shape[2]} heads, and the matrices {heads}")
     if form == "reference":
         return _reference(v_BLNH, state["matrix"], documents)
     if form == "generated":
         flags = (spec.causal, spec.identity, spec.sink_head, spec.noise == "sign", False)
         return generated_mix(v_BLNH, state["key"], state["means"], state["stds"], documents, *flags)
     matrix_NLL = state["matrix"]
-    if len(matrix_NLL) != v_BLNH.shape[2]:
-        raise ValueError(f"v has {v_BLNH.shape[2]} heads, and the matrices {len(matrix_NLL)}")
     # Also if it has been moved to a GPU since; one that was packed there has tiles instead of rows.
     with_transpose = matrix_NLL.ndim == 3 and matrix_NLL.shape[2] > spec.length
     add_v = identity_apart(spec, matrix_NLL.dtype)

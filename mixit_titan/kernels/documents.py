@@ -43,9 +43,8 @@ def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
     """The documents of a batch, for the mixing products: (1 + S, 4) of int32.
 
     An entry (block, row, first token, size) says that a document reaches positions 128 block ... of
-    its row. Entries of late blocks come first, which are the most work, and within a block those of
-    long documents. A block has a multiple of 8 entries, filled up with zeros. Row 0 of the table
-    holds their number.
+    its row. Entries of late blocks come first, and within a block those of long documents. A block
+    has a multiple of 8 entries, filled up with zeros. Row 0 of the table holds their number.
 
     Its size depends on the shape of the positions only and nothing asks the host: it can be made in
     a CUDA graph. Once a step is enough for all layers.

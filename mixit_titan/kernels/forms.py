@@ -13,7 +13,7 @@ BLOCK = 128  # positions: rows and columns of a tile of A
 
 
 def blocks(length: int) -> int:
-    """That a sequence has."""
+    """How many blocks of positions a sequence has."""
     return -(-length // BLOCK)
 
 
@@ -23,5 +23,5 @@ def packed_tiles(length: int) -> int:
 
 
 def packed_bytes(length: int, itemsize: int) -> int:
-    """Of one head's causal matrix, as a GPU keeps it."""
+    """Bytes of one head's causal matrix, as a GPU keeps it."""
     return packed_tiles(length) * BLOCK**2 * itemsize

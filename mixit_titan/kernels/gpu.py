@@ -74,7 +74,8 @@ def _launch(
     arguments = (documents, matrix_NMM, key, means_NM, stds_N, batch, length, m)
     arguments += v_BLNH.stride()[:3] + ((0, 0) if matrix_NMM is None else matrix_NMM.stride()[:2])
     try:
-        mix[grid](v_BLNH, out_BLNH, *arguments, **tile, num_warps=WARPS, **flags)
+        with torch.cuda.device_of(v_BLNH):  # Triton takes the current one
+            mix[grid](v_BLNH, out_BLNH, *arguments, **tile, num_warps=WARPS, **flags)
     except OutOfResources as error:
         cure = "use one that has more"
         if matrix_NMM is not None:

@@ -85,9 +85,9 @@ def has_transpose(spec: MatrixSpec, device: torch.device) -> bool:
 
 
 def stored_columns(spec: MatrixSpec, device: torch.device) -> int:
-    """Of a matrix of `stored_matrix`. With its transpose they are even, so that pairs of bfloat16
-    can be read, and not a multiple of 4096 bytes, which would put the same columns of all rows to
-    one place of the first cache."""
+    """How many columns a matrix of `stored_matrix` has. With its transpose they are even, so that
+    pairs of bfloat16 can be read, and not a multiple of 4096 bytes, which would put the same
+    columns of all rows to one place of the first cache."""
     if not has_transpose(spec, device):
         return spec.length
     columns = spec.length + _STRIP + spec.length % 2

@@ -219,15 +219,18 @@ def mix(
         groups = tl.load(table) // GROUP
     width_C = tl.arange(0, GROUP * PADDED) % PADDED
     # Registers are short: what one group needs is not kept for the next.
-    for group in tl.range(
+    for turn in tl.range(
         tl.program_id(0), groups, tl.num_programs(0), num_stages=1, disable_licm=True
     ):
+        # The most work first: late blocks see most, and early ones are seen by most.
+        group = groups - 1 - turn if TRANSPOSED else turn
         block, row_C, first_C, size_C = group_of_documents(
             table, group, batch, length, PADDED, GROUP
         )
         start = block * R
         if start < tl.max(size_C):
-            v_C = row_C.to(tl.int64) * v_b + first_C.to(tl.int64) * v_l + n * v_n + width_C
+            v_C = row_C.to(tl.int64) * v_b + first_C.to(tl.int64) * v_l + width_C
+            v_C += n.to(tl.int64) * v_n
             values = (v, v_l, order(K, AHEAD)[:, None] * v_l + v_C[None, :])
             owned_R = start + order(R, NORMALS and TRANSPOSED)
             acc = tl.zeros(

@@ -269,5 +269,6 @@ def row_means(
     """As mixing.row_means, for `heads` from the key's on."""
     means_NM = torch.empty(heads, length, device=key.device)
     kernel, columns = (_sign_means, SIGN_COLUMNS) if signs else (_row_means, COLUMNS)
-    kernel[(triton.cdiv(length, ROWS), heads)](key, means_NM, length, causal, ROWS, columns)
+    with torch.cuda.device_of(key):  # Triton takes the current one
+        kernel[(triton.cdiv(length, ROWS), heads)](key, means_NM, length, causal, ROWS, columns)
     return means_NM

@@ -45,11 +45,13 @@ def notes(ladder: Ladder) -> list[str]:
             )
     if ladder.forecast is None:
         said.append("No forecast was frozen before the largest runs (--forecast).")
-    else:
+    elif not ladder.changes:
         said.append(
             f"The forecast is of {ladder.forecast['date']}, SHA-256 {ladder.forecast['sha256']}."
         )
-    return said + [f"The forecast does not count: {change}." for change in ladder.changes]
+    return said + [
+        f"The forecast does not count, and is not shown: {change}." for change in ladder.changes
+    ]
 
 
 def shown(value: float, interval: Interval | Sequence[float], digits: int, sign: str = "") -> str:

@@ -124,8 +124,8 @@ def _forecast(ladder: Ladder) -> dict[str, Any] | None:
 
 
 def compared(ladder: Ladder) -> list[dict[str, Any]]:
-    """The frozen forecast of each run, beside what came of it."""
-    if ladder.forecast is None:
+    """The frozen forecast of each run, beside what came of it; none where it does not count."""
+    if ladder.forecast is None or ladder.changes:
         return []
     results = {point.folder: point.loss for point in ladder.points}
     rows = []

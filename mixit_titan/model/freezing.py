@@ -8,9 +8,9 @@ from typing import Literal
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torchtitan.components.checkpointer.utils import canonical_fqn
-from torchtitan.tools.logging import logger
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.log import logger
 from mixit_titan.model.stack import Stack, Weights
 
 FrozenStorage = Literal["sharded", "resident"]

@@ -38,8 +38,8 @@ class Walk:
 def mixing_seconds(
     source: Source, heads: float, width: int, step: Step, gpu: Gpu, packing: Packing | None
 ) -> float:
-    """Of one layer and one microbatch, forward and backward. Without `packing` each row is one
-    document."""
+    """Seconds of one layer and one microbatch, forward and backward. Without `packing` each row is
+    one document."""
     forward, backward = (
         _product(source, heads, width, step, gpu, packing, transposed)
         for transposed in (False, True)

@@ -12,10 +12,10 @@ import torch
 from torchtitan.components.quantization import Float8Linear, Float8LinearConverter
 from torchtitan.models.common import Linear
 from torchtitan.tools import utils
-from torchtitan.tools.logging import logger
 
 from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError
+from mixit_titan.log import logger
 from mixit_titan.model.llama import Float8Recipe, MixitLlama, ScaledLinear
 
 _INSTALL = "pip install -c constraints.txt -e '.[float8]'"  # as docs/training.md says

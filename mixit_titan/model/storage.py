@@ -25,8 +25,8 @@ def choose_form(
     room: int | None = None,
 ) -> Form:
     """`auto`: stored where the matrices fit, else generated. `layers`: those that have matrices;
-    None: all. `room`: bytes that all matrices of a
-    rank may take, `room_for_matrices` of what a run leaves; None: 4 GiB, where nobody knows."""
+    None: all. `room`: bytes that all matrices of a rank may take, `room_for_matrices` of what a run
+    leaves; None: 4 GiB, where nobody knows."""
     if storage != "auto":
         return storage
     layers = shape.layers if layers is None else layers

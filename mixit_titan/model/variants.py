@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.errors import ConfigError, shown, unknown
 from mixit_titan.model.pairs import LAYER_PARTS, OUTER_PARTS, PAIRS
 from mixit_titan.model.stack import Stack, read_stack, uniform
 
@@ -46,6 +46,13 @@ def _inside(part: str, stack: Stack) -> str:
     return f"write {mixer}-freeze-{part} in the stack"
 
 
+def unknown_variant(what: str, name: str, allowed: Iterable[str], stack: str) -> ConfigError:
+    """`stack`: where a stack of several pairs belongs, which is no variant."""
+    if set(name) & set(" *@"):
+        return ConfigError(f"{what} {shown(name)} is a stack of pairs: name it with {stack}")
+    return unknown(what, name, allowed)
+
+
 def find_variant(
     variant: str | None = None, mixer: str | None = None, freeze: Iterable[str] | None = None
 ) -> Stack:
@@ -55,7 +62,7 @@ def find_variant(
             raise ConfigError(f"model.variant is missing: one of {', '.join(VARIANTS)}")
         return uniform(mixer or "attention", freeze or ())
     if variant not in VARIANTS:
-        raise unknown("model.variant", variant, VARIANTS)
+        raise unknown_variant("model.variant", variant, VARIANTS, "model.stack")
     own = PAIRS[variant].mixer
     if mixer not in (None, own):
         raise ConfigError(

@@ -7,11 +7,11 @@ from typing import Any
 from mixit_titan.config.toml import read_run
 from mixit_titan.jobs.job import Job
 from mixit_titan.model.accounting import count
-from mixit_titan.model.shapes import Shape, find_flavor
+from mixit_titan.model.shapes import find_flavor
 from mixit_titan.model.variants import find_stack
 from mixit_titan.reproduction.exhibit import Cell, Cells
+from mixit_titan.tasks.models import flops_per_token
 from mixit_titan.tasks.settings import Run
-from mixit_titan.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,9 @@ def budget_of(job: Job) -> Budget | None:
 
 
 def _of_task(run: Run) -> Budget:
-    settings, task = run.settings, run.task
-    shape = Shape(
-        width=settings.width,
-        layers=settings.layers,
-        heads=settings.heads,
-        hidden=4 * settings.width,
-        vocab=task.token_count,
-        seq_len=task.positions,
-        bias=settings.bias,
-    )
-    per_token = count(shape, settings.layer_stack()).flops_per_token
-    # A classifier's head has few columns, once per sequence. To ask how many could read a file.
-    if type(task).classes is not Task.classes:
-        per_token -= 6 * shape.vocab * shape.width
-    examples = settings.steps * settings.batch
-    return Budget(settings.steps, examples, float(per_token) * task.positions * examples)
+    examples = run.settings.steps * run.settings.batch
+    flops = flops_per_token(run) * run.task.positions * examples
+    return Budget(run.settings.steps, examples, flops)
 
 
 def _of_language_model(config: str, overrides: list[str]) -> Budget:

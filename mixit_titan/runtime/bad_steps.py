@@ -20,9 +20,9 @@ import torch
 from torch.distributed.tensor import DTensor
 from torchtitan.config.configs import TrainingConfig
 from torchtitan.distributed import utils as dist_utils
-from torchtitan.tools.logging import logger
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.log import logger
 from mixit_titan.runtime.divergence import Curve, Diverged
 from mixit_titan.runtime.late import Late
 from mixit_titan.runtime.stop import Agreement

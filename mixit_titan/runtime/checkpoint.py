@@ -22,13 +22,13 @@ from torchtitan.components.checkpointer import (
     CheckpointManager,
 )
 from torchtitan.components.optimizer import OptimizersContainer
-from torchtitan.tools.logging import logger
 from torchtitan.tools.utils import GarbageCollection
 from torchtitan.trainer import Trainer
 
 from mixit_titan.data.loader import RowLoader
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import write_json
+from mixit_titan.log import logger
 from mixit_titan.model.hugging_face import hf_config
 from mixit_titan.model.identity import identity
 from mixit_titan.runtime.checkpoint_files import (

@@ -10,8 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchtitan.tools.logging import logger
-
+from mixit_titan.log import logger
 from mixit_titan.runtime.checkpoint_identity import read_identity
 from mixit_titan.runtime.tensor_reader import DamagedCheckpoint, TensorReader
 

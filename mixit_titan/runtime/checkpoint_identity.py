@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torchtitan.tools.logging import logger
 
 from mixit_titan.data.loader import COUNTED_BY
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text
 from mixit_titan.json_form import parse_json
+from mixit_titan.log import logger
 from mixit_titan.model.identity import FINGERPRINTS, differences
 from mixit_titan.runtime.optimizer import ADAM
 from mixit_titan.runtime.tensor_reader import (

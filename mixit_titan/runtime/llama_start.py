@@ -13,8 +13,8 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.tensor import DTensor, Replicate
-from torchtitan.tools.logging import logger
 
+from mixit_titan.log import logger
 from mixit_titan.model.hugging_face import HuggingFaceAdapter, has_counterpart
 from mixit_titan.runtime.tensor_reader import PlainPlanner
 

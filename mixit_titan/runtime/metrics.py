@@ -18,10 +18,10 @@ from torchtitan.components.metrics import (
     _get_metrics_rank,
 )
 from torchtitan.distributed import ParallelDims
-from torchtitan.tools.logging import logger
 
 from mixit_titan.files import json_text, write_text
 from mixit_titan.json_form import COUNT, NUMBER
+from mixit_titan.log import logger
 from mixit_titan.reading import WrongFile, read_json_lines, read_text, regular
 
 _WANDB_BYTES = 256

@@ -14,9 +14,9 @@ import torch
 import tyro
 from torch import nn
 from torchtitan.components.optimizer import OptimizersContainer, ParamGroupConfig, default_adamw
-from torchtitan.tools.logging import logger
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.log import logger
 from mixit_titan.model.freezing import refreeze
 from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.phases import Phase, phase_of

@@ -7,9 +7,9 @@ from pathlib import Path
 from torchtitan.components.metrics import _get_metrics_rank
 from torchtitan.distributed import ParallelDims
 from torchtitan.observability import structured_logger
-from torchtitan.tools.logging import init_logger, logger
 from torchtitan.trainer import Trainer
 
+from mixit_titan.log import init_logger, logger
 from mixit_titan.reading import check_kinds
 from mixit_titan.runtime.launch import leave_process_group
 from mixit_titan.runtime.watch import start_watch, stop_watch

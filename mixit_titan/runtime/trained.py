@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torchtitan.components.tokenizer import BaseTokenizer
-from torchtitan.tools.logging import logger
 
 from mixit_titan.data.loader import COUNTED_BY
 from mixit_titan.data.tokenizers import (
@@ -19,6 +18,7 @@ from mixit_titan.data.tokenizers import (
 from mixit_titan.device import device_type
 from mixit_titan.errors import ConfigError
 from mixit_titan.json_form import COUNT, WrongForm, check_fields, check_form
+from mixit_titan.log import logger
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.identity import differences, identity, saved_stack
 from mixit_titan.model.llama import MixitLlama

@@ -13,7 +13,6 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torchtitan.distributed.cudagraph import cudagraph_teardown, wrap_with_cuda_graph
 from torchtitan.tools import utils
-from torchtitan.tools.logging import logger
 from torchtitan.trainer import Trainer
 
 from mixit_titan.data.batches import Batch
@@ -23,6 +22,7 @@ from mixit_titan.device import has_gpu
 from mixit_titan.errors import ConfigError, RunFailed, disk_is_full
 from mixit_titan.files import make_folder
 from mixit_titan.jobs.lock import FolderLock
+from mixit_titan.log import logger
 from mixit_titan.model.accounting import count
 from mixit_titan.model.limits import check_limits
 from mixit_titan.runtime.bad_steps import BadStep, BadSteps, Training

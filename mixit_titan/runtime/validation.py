@@ -11,16 +11,16 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-from torchtitan.components.loss import IGNORE_INDEX
 from torchtitan.components.tokenizer import BaseTokenizer
 from torchtitan.components.validate import Validator
 from torchtitan.distributed import utils as dist_utils
-from torchtitan.tools.logging import logger
 
 from mixit_titan.data.batches import Batch
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.data.loader import RowLoader
 from mixit_titan.data.token_bytes import token_bytes
 from mixit_titan.device import device_type
+from mixit_titan.log import logger
 from mixit_titan.runtime.divergence import Diverged
 from mixit_titan.runtime.metrics import BY_SOURCE
 from mixit_titan.runtime.stop import Agreement

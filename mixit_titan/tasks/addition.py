@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.ranges import Range
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torchtitan.tools.logging import logger
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import replace_file
+from mixit_titan.log import logger
 from mixit_titan.model.identity import differences
 from mixit_titan.reading import regular, set_aside
 from mixit_titan.runtime.tensor_reader import is_as_saved

@@ -15,8 +15,8 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.dyck import balanced
 from mixit_titan.tasks.examples import Examples

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.tasks.examples import Examples
 
 _BATCH = 500  # test examples at a time

@@ -12,8 +12,8 @@ different, and none of the random ones is in it.
 from dataclasses import dataclass
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.distinct import distinct
 from mixit_titan.tasks.examples import Examples, octave

@@ -11,8 +11,8 @@ count the bar too, which is always right; here it is not asked.
 from dataclasses import dataclass
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task

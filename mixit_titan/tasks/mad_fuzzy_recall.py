@@ -18,8 +18,8 @@ Shapes: N examples, S pairs, A tokens of a key, B tokens of a value, T = A + B, 
 from dataclasses import dataclass
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.distinct import distinct
 from mixit_titan.tasks.examples import Examples

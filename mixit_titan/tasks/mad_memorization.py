@@ -13,8 +13,8 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.examples import Examples, Stream, drawn_split
 from mixit_titan.tasks.task import Task

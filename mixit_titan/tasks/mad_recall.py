@@ -14,8 +14,8 @@ MAD trains on every next token and tests on what is asked; here both are on what
 from dataclasses import dataclass
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from mixit_titan.errors import ConfigError
 from mixit_titan.host_memory import check_host_memory
-from mixit_titan.model.accounting import least_bytes
+from mixit_titan.model import accounting
 from mixit_titan.model.build import llama_config
 from mixit_titan.model.freezing import freeze
 from mixit_titan.model.llama import MixitLlama
@@ -18,6 +19,7 @@ from mixit_titan.model.variants import VARIANTS
 from mixit_titan.tasks.baselines import Lstm
 from mixit_titan.tasks.bottleneck import BottleneckDecoder
 from mixit_titan.tasks.settings import Run, Settings
+from mixit_titan.tasks.task import Task
 
 DEFAULT_RECIPE = "official"
 """What the published tables came from."""
@@ -92,12 +94,25 @@ def _with_head(model: nn.Module, run: Run) -> nn.Module:
     return model
 
 
+def flops_per_token(run: Run) -> float:
+    """Of training, where padding is a token too. A ConfigError for an LSTM."""
+    task, stack = run.task, run.settings.layer_stack()
+    if stack is None:
+        raise ConfigError(f"the FLOPs of {run.settings.name!r} are not counted")
+    shape = dataclasses.replace(_shape(run, scaled=False), seq_len=task.positions)
+    per_token = accounting.count(shape, stack).flops_per_token
+    # A classifier's head has few columns, once per sequence. To ask how many could read a file.
+    if type(task).classes is not Task.classes:
+        per_token -= 6 * shape.vocab * shape.width
+    return float(per_token)
+
+
 def check_memory(run: Run) -> None:
     """Refuse a model or a batch that this machine cannot hold."""
     settings = run.settings
     stack = settings.layer_stack() or VARIANTS["standard"]
     shape = _shape(run, scaled=False)
-    needed = least_bytes(shape, stack, rows=settings.batch, seq_len=shape.seq_len)
+    needed = accounting.least_bytes(shape, stack, rows=settings.batch, seq_len=shape.seq_len)
     if run.task.classes is not None:  # which has no logits of its words
         needed -= 4 * settings.batch * shape.seq_len * shape.vocab
     check_host_memory(needed, "lower --batch, --width or --layers, or what makes the task larger")

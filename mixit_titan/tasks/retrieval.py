@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.ranges import Range
 from mixit_titan.tasks.distinct import distinct

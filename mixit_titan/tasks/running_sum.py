@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task

@@ -14,7 +14,7 @@ from mixit_titan.model.mixers.registry import MIXERS
 from mixit_titan.model.pairs import OUTER_PARTS, PAIRS, PARTS
 from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.stack import Stack
-from mixit_titan.model.variants import VARIANTS, find_stack, find_variant
+from mixit_titan.model.variants import VARIANTS, find_stack, find_variant, unknown_variant
 from mixit_titan.options import flag
 from mixit_titan.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Range, check_fields
 from mixit_titan.tasks.baselines import BASELINES
@@ -99,7 +99,7 @@ class Settings:
     def check(self) -> None:
         check_fields(self, flag)
         if self.variant not in (*VARIANTS, *BASELINES):
-            raise unknown("variant", self.variant, [*VARIANTS, *BASELINES])
+            raise unknown_variant("variant", self.variant, [*VARIANTS, *BASELINES], "--stack")
         self._check_knobs()
 
     def layer_stack(self) -> Stack | None:

@@ -9,8 +9,8 @@ Numbers are drawn with repeats. Each sorted one is asked from those before it.
 from dataclasses import dataclass
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task

@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from torchtitan.components.loss import IGNORE_INDEX
 
+from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.tasks.evaluation import Score
 from mixit_titan.tasks.examples import Examples, Stream, drawn_split, hold_out_validation

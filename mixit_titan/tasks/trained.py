@@ -24,7 +24,7 @@ def load_trained_task(folder: Path, *, task: str | None = None) -> tuple[Run, nn
     result = read_result(folder)
     if result is None:
         raise ConfigError(f"{folder} has no result.json: name the folder of a finished task")
-    run = _run(result, folder, task)
+    run = run_of(result, folder, task)
     weights = folder / "model.safetensors"
     check_kinds(folder, files=(weights.name,))
     try:
@@ -40,7 +40,8 @@ def load_trained_task(folder: Path, *, task: str | None = None) -> tuple[Run, nn
     return run, model.requires_grad_(False).eval()
 
 
-def _run(result: Any, folder: Path, named: str | None) -> Run:
+def run_of(result: Any, folder: Path, named: str | None = None) -> Run:
+    """What the result.json of a folder is of; `named` is the user's own word for its task."""
     try:
         values = {
             key: tuple(value) if isinstance(value, list) else value  # JSON has no tuples

@@ -11,6 +11,8 @@ import pytest
 
 from mixit_titan.bench.compare import read_ratios
 from mixit_titan.cli import main
+from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.config.shipped_estimates import shipped_estimate
 from mixit_titan.errors import ConfigError
 from mixit_titan.jobs.job import Job
 from tests.bench.conftest import TINY
@@ -55,6 +57,46 @@ def test_a_point_leaves_numbers_and_a_picture(measured: Path) -> None:
     path = {key: settings[key] for key in ("attention", "form", "graphs", "documents", "chunks")}
     assert list(path.values()) == ["sdpa", "stored", False, False, 1]
     assert (measured / "bench.png").read_bytes()[1:4] == b"PNG"
+
+
+GPU_CONFIGS = [n for n, file in shipped_configs().items() if "H100s" in file.read_text()]
+GPU_CONFIGS += ["paper_fineweb_edu", "paper_wikitext103"]
+
+
+@pytest.mark.parametrize("name", GPU_CONFIGS)
+def test_a_config_for_gpus_is_modelled_without_one(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """The figures are those of `params`, and say that nothing was measured."""
+    monkeypatch.setenv("COLUMNS", "300")
+    file = str(shipped_configs()[name])
+    call(monkeypatch, file, "--variants", "mixit", "--out", str(tmp_path))
+    said = capsys.readouterr().out
+    found = json.loads((tmp_path / "modelled.json").read_text())
+    assert found["modelled"] and not found["measured"] and not (tmp_path / "bench.json").exists()
+    (point,) = found["points"]
+    standard, mixit = point["variants"]
+    assert (standard["variant"], mixit["variant"]) == ("standard", "mixit")
+    ranks = 64 if name.startswith("8b") else 8
+    same = shipped_estimate(name, "mixit", ranks=ranks, gpu="H100")
+    assert mixit["tokens_per_s"] == same.tokens_per_s and mixit["fits"] and mixit["modelled"]
+    assert mixit["ratio"] == mixit["tokens_per_s"] / standard["tokens_per_s"]
+    assert f"Modelled, not measured: {ranks} x H100, width" in said and "Measured" not in said
+    assert f"{same.tokens_per_s:,.0f}" in said
+    assert "nothing was measured" in said and "--device cpu" in said
+
+
+def test_what_is_modelled_can_be_scanned_and_has_no_plain_llama(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    words = [str(shipped_configs()["160m_fineweb_edu"]), "--nproc", "2", "--out", str(tmp_path)]
+    call(monkeypatch, *words, "--batch", "8,16", "--variants", "mixit*6 standard*6")
+    points = json.loads((tmp_path / "modelled.json").read_text())["points"]
+    assert [point["settings"]["batch"] for point in points] == [8, 16]
+    assert {point["settings"]["ranks"] for point in points} == {2}
+    with pytest.raises(SystemExit):
+        call(monkeypatch, *words, "--variants", "plain")
+    assert "the plain Llama is measured and not modelled" in capsys.readouterr().err
 
 
 def test_a_profile_names_the_costliest_operators(measured: Path) -> None:

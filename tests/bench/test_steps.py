@@ -163,6 +163,25 @@ def test_no_weight_gradient_is_computed_for_what_is_frozen(
     assert matrices == matrix_flops(variant, point) + head
 
 
+@pytest.mark.parametrize(("bias", "again"), [("false", 1), ("true", 0)])
+def test_selective_recomputation_repeats_no_product_with_a_bias(
+    bias: str, again: int, tmp_path: Path
+) -> None:
+    """torchtitan's drops every other product, but counts none that adds a bias."""
+    point, flops = make_point(f"--model.bias {bias}"), {}
+    for ac in ("none", "selective"):
+        steps = build_steps("standard", make_point(f"--model.bias {bias} --ac {ac}"), tmp_path / ac)
+        with FlopCounterMode(display=False) as counter:
+            steps.step(WallClock())
+        counted = counter.get_flop_counts()["Global"]
+        flops[ac] = sum(counted.get(op, 0) for op in (torch.ops.aten.mm, torch.ops.aten.addmm))
+    n, h = point.shape.width, point.shape.hidden
+    repeated = 2 * (2 * n * n + n * h)  # wk, wo, w3
+    assert flops["selective"] - flops["none"] == (
+        again * point.tokens * point.shape.layers * repeated
+    )
+
+
 COMPILED: list[int] = []
 """FLOPs of the products of each compiled graph that was run."""
 

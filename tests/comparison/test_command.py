@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.comparison.command import CompareArguments, compare, run_compare
-from mixit_titan.comparison.report import as_json, reaches, sentences
+from mixit_titan.comparison.report import as_json, reaches
 from mixit_titan.comparison.runs import find_folders
+from mixit_titan.comparison.sentences import sentences
+from mixit_titan.comparison.tables import tables
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.accounting import count
 from mixit_titan.model.shapes import FLAVORS
@@ -142,7 +144,13 @@ def test_what_cannot_be_compared_is_named_with_the_reason(run: Make, tmp_path: P
     found = compare(folders)
     assert len(found.groups) == 2
     reasons = [found.left_out[str(folder)] for folder in folders[2:]]
-    words = ("task", "model_spec is 3", "no finite loss", "not been validated", "not a folder")
+    words = (
+        "result.json",
+        "model_spec is 3",
+        "no finite loss",
+        "not been validated",
+        "not a folder",
+    )
     words += ("has no metrics.jsonl yet",)
     assert all(word in reason for word, reason in zip(words, reasons, strict=True))
 
@@ -196,14 +204,6 @@ def test_seconds_leave_out_what_a_restart_compiled(run: Make) -> None:
     assert [group.end("seconds") for group in compare(folders).groups] == pytest.approx([40, 40])
 
 
-def test_a_sweep_of_a_task_is_named_as_one(run: Make, tmp_path: Path) -> None:
-    folders = [run(name, name, {0: 6.0, 10: 4.0}) for name in ("standard", "mixit")]
-    (tmp_path / "sweep/a").mkdir(parents=True)
-    (tmp_path / "sweep/a/result.json").write_text("{}")
-    found = compare(find_folders([*map(str, folders), str(tmp_path / "sweep")]))
-    assert "`mixit-titan sweep` compares its runs" in found.left_out[str(tmp_path / "sweep")]
-
-
 def test_a_run_with_the_same_seeds_is_no_second_sample(run: Make) -> None:
     folders = [run(name, "standard", {0: 6.0, 10: 3.0}) for name in ("a", "b")]
     folders.append(run("c", "mixit", {0: 6.0, 10: 3.5}))
@@ -240,11 +240,11 @@ def test_the_command_writes_json_markdown_and_a_figure(
     run("runs/b", "mixit", {0: 6.0, 10: 4.5, 20: 3.2})
     out = tmp_path / "out"
     run_compare(CompareArguments(runs=(str(tmp_path / "runs"),), out=out))
-    assert "mixit reaches 3.200 with" in capsys.readouterr().out
+    assert "mixit reaches 3.200 with 1.11 of standard's tokens" in capsys.readouterr().out
     found = json.loads((out / "compare.json").read_text())
     assert [group["name"] for group in found["groups"]] == ["standard", "mixit"]
     assert found["groups"][0]["loss_at_equal"]["tokens"]["mean"] == pytest.approx(3.0)
-    assert (out / "compare.md").read_text().startswith("| group |")
+    assert (out / "compare.md").read_text().startswith("## Validation loss")
     assert (out / "compare.png").stat().st_size > 10_000
 
 
@@ -255,3 +255,54 @@ def test_the_share_of_the_budget_is_that_of_the_lowest_common_loss(run: Make) ->
     found = reaches(mixit, standard)
     assert found["loss"] == 5.0
     assert found["tokens"] == pytest.approx(10 / 5)
+
+
+def test_the_table_names_what_is_best_for_what_is_paid(run: Make) -> None:
+    """The losses of the first test of this file: standard per token, frozen_qk per second."""
+    a = run("a", "standard", {0: 6.0, 10: 4.0, 20: 3.0})
+    b = run("b", "frozen_qk", {0: 6.0, 10: 4.1, 20: 3.1}, tokens_per_s=1000.0)
+    (_, header, rows), (_, _, spent) = tables(compare([a, b]))
+    assert header[:5] == ["", "runs", "per token", "per FLOP", "per second"]
+    budget, standard, frozen, best = rows
+    assert (budget[2], budget[4]) == ("20,000 tokens", "20 seconds")
+    assert (standard[2], standard[4]) == ("3.000 *", "4.000")
+    assert (frozen[2], frozen[4]) == ("3.100", "3.100 *")
+    assert (best[2], best[4]) == ("standard", "frozen_qk")
+    trained = f"{count(FLAVORS['debug'], VARIANTS['standard'], seq_len=128).trainable:,}"
+    flops = f"{20_000 * _flops('standard'):.2e}"
+    assert spent[0] == ["standard", "20", "20,000", "-", flops, "40", trained]
+
+
+def test_seeds_are_shown_with_half_of_their_interval(run: Make) -> None:
+    folders = [run(f"s{n}", "standard", {0: 6.0, 10: 3.0 + n}, seed=n) for n in range(2)]
+    ((_, _, rows), *_) = tables(compare(folders))
+    # Student's t for one degree of freedom is 12.706; the deviation of 3 and 4 is sqrt(1/2).
+    assert rows[1][2] == f"3.500 ± {12.706 / 2:.3f} *"
+
+
+def test_where_curves_cross_is_shown_for_the_last_time(run: Make) -> None:
+    """After step 2 mixit falls below standard, at step 15 standard is below again."""
+    a = run("a", "standard", {0: 6.0, 2: 5.5, 10: 4.5, 20: 3.0})
+    b = run("b", "mixit", {0: 6.5, 2: 6.0, 10: 4.0, 20: 3.5})
+    comparison = compare([a, b])
+    lower = [x["lower_after"] for x in as_json(comparison)["crossings"] if x["axis"] == "tokens"]
+    assert lower == ["mixit", "standard"]
+    *_, (title, _, rows) = tables(comparison)
+    assert "cross" in title
+    assert rows[0][:3] == ["standard", "mixit", "15,000 (3.750)"]
+
+
+def test_a_loss_between_two_validations_that_are_far_apart_is_said_to_be_too_high(
+    run: Make,
+) -> None:
+    a = run("a", "standard", {0: 6.0, 40: 3.0})
+    b = run("b", "frozen_qk", {0: 6.0, 20: 3.5})
+    (said,) = [each for each in sentences(compare([a, b])) if "too high there" in each]
+    assert ": standard." in said
+
+
+def test_runs_in_progress_are_named_with_their_step(run: Make) -> None:
+    folders = [run(name, name, {0: 6.0, 10: 4.0}) for name in ("standard", "mixit")]
+    (folders[1] / "state").write_text("running 12\n")
+    said = f"Not finished, and compared as far as it has come: {folders[1]} (step 10)."
+    assert said in sentences(compare(folders))

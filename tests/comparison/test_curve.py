@@ -24,9 +24,14 @@ def test_a_loss_is_reached_when_it_is_reached_first() -> None:
 def test_curves_that_cross_do_so_where_two_lines_meet() -> None:
     # 6 - x / 10 and 5 - x / 20 meet at 20, at a loss of 4.
     a, b = curve([0, 15, 40], [6, 4.5, 2]), curve([0, 30, 40], [5, 3.5, 3])
-    ((at, loss),) = crossings(a, b, "flops")
-    assert (at, loss) == (pytest.approx(20), pytest.approx(4))
+    # a, which falls faster, is the lower one from there on.
+    assert crossings(a, b, "flops") == [(pytest.approx(20), pytest.approx(4), True)]
+    assert crossings(b, a, "flops") == [(pytest.approx(20), pytest.approx(4), False)]
     assert crossings(a, a, "flops") == []
+
+
+def test_what_happened_before_the_first_validation_is_not_known() -> None:
+    assert crossings(curve([0, 10], [6, 4]), curve([0, 10], [7, 3]), "tokens") == []
 
 
 def line(step: int, tokens: int, rate: float) -> dict[str, float]:
@@ -65,3 +70,9 @@ def test_a_point_per_validation_with_what_was_spent_until_then() -> None:
     assert found.at["flops"].tolist() == [0, 1050]
     assert found.at["seconds"].tolist() == [0, 25]
     assert found.loss.tolist() == [6, 4]
+
+
+def test_how_far_a_curve_falls_between_the_validations_around_a_budget() -> None:
+    found = curve([0, 10, 30], [6, 4, 3])
+    assert found.fall_around("tokens", 20) == pytest.approx(1 / 4)
+    assert [found.fall_around("tokens", at) for at in (0, 10, 30, 31)] == [0, 0, 0, 0]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.comparison.command import compare
-from mixit_titan.comparison.report import sentences
 from mixit_titan.comparison.runs import read_run
+from mixit_titan.comparison.sentences import sentences
 from tests.comparison.conftest import write_run
 from tests.shards import write_shards
 

@@ -7,7 +7,7 @@ from mixit_titan.cli import main
 from mixit_titan.config.estimate import Estimate, estimate, memory_left
 from mixit_titan.config.plan import plan_run
 from mixit_titan.config.shipped import shipped_configs
-from mixit_titan.config.shipped_estimates import gpu_configs, shipped_estimate
+from mixit_titan.config.shipped_estimates import by_size, shipped_estimate
 from mixit_titan.errors import ConfigError
 from mixit_titan.model.hardware import GPUS
 from mixit_titan.model.variants import VARIANTS
@@ -21,19 +21,50 @@ def of(name: str, *overrides: str, ranks: int = 8, gpu: str = "H100") -> Estimat
 
 
 def named_ranks(name: str) -> list[int]:
-    """`8 to 64 H100s` or `1 to 8 GPUs` at the top of a file."""
+    """`8 to 64 H100s` or `1 to 8 GPUs` at the top of a file; those for a CPU name none."""
     first = shipped_configs()[name].read_text().splitlines()[0]
+    if "CPU" in first:
+        return [1, 8]
     few, many = re.search(r"(\d+)(?: to (\d+))? (?:H100s|GPUs)", first).groups()
     return [int(few), int(many or few)]
 
 
-@pytest.mark.parametrize("name", gpu_configs())
+@pytest.mark.parametrize("name", by_size())
 def test_every_shipped_config_fits_on_the_gpus_that_it_names(name: str) -> None:
     for ranks in named_ranks(name):
         for variant in VARIANTS:
             found = shipped_estimate(name, variant, ranks=ranks, gpu="H100")
             assert found.fits, (variant, ranks, found.advice())
             assert found.tokens_per_s > 0 and found.days > 0
+            assert found.is_toy == name.startswith(("debug", "wikitext2"))
+
+
+CHOICES = ("local_batch_size", "num_chunks", "mode", "async_mode")
+"""Keys that are set for GPUs."""
+
+
+@pytest.mark.parametrize("name", by_size())
+def test_every_choice_for_gpus_has_its_reason(name: str) -> None:
+    for line in shipped_configs()[name].read_text().splitlines():
+        if line.split(" = ")[0] in CHOICES:
+            assert re.search(r"   # \w", line), line
+        if said := re.search(r"(selective|full) would take (\d+)% longer", line):
+            standard = shipped_estimate(name, "standard", ranks=named_ranks(name)[1], gpu="H100")
+            speeds = {other.recomputation: other.tokens_per_s for other in standard.alternatives}
+            longer = speeds[standard.recomputation] / speeds[said[1]] - 1
+            assert longer == pytest.approx(int(said[2]) / 100, abs=0.006)
+
+
+def test_the_reasons_of_local_batches() -> None:
+    def speed(name: str, rows: int, ranks: int) -> float:
+        changed = ("--training.local_batch_size", str(rows))
+        return shipped_estimate(name, "mixit", *changed, ranks=ranks, gpu="H100").tokens_per_s
+
+    at_8b = {rows: speed("8b_fineweb_edu", rows, 64) for rows in (1, 4, 8)}
+    assert at_8b[1] / at_8b[4] == pytest.approx(1 - 0.39, abs=0.005)
+    assert at_8b[8] / at_8b[4] == pytest.approx(1, abs=0.001)
+    larger = speed("410m_fineweb_edu", 32, 8) / speed("410m_fineweb_edu", 16, 8)
+    assert larger == pytest.approx(1.002, abs=0.0005)
 
 
 def test_the_largest_batch_that_fits_does_and_the_next_does_not() -> None:
@@ -108,6 +139,22 @@ def test_tensor_and_pipeline_parallelism_divide_the_model() -> None:
     staged = of("8b_fineweb_edu", *split, *stages, ranks=64)
     assert staged.memory.activations == whole.memory.activations // 2
     assert any("pipeline" in line for line in staged.assumptions)
+
+
+def test_one_node_is_a_replica_of_8b() -> None:
+    """The override that docs/hardware.md names."""
+    with pytest.raises(ConfigError, match="64"):
+        of("8b_fineweb_edu", ranks=8)
+    alone = of("8b_fineweb_edu", "--parallelism.data_parallel_replicate_degree", "1", ranks=8)
+    assert alone.fits and alone.time == "26.6 days"
+    assert of("8b_fineweb_edu", ranks=64).time == "3.3 days"
+
+
+def test_selective_recomputation_is_free_with_biases() -> None:
+    none, selective, _ = of("paper_fineweb_edu").alternatives
+    assert none.tokens_per_s == selective.tokens_per_s
+    assert none.memory.activations > selective.memory.activations
+    assert any("every product with a bias" in line for line in of("paper_fineweb_edu").assumptions)
 
 
 def test_an_eager_run_keeps_more() -> None:

@@ -169,6 +169,7 @@ WRONG = {
     "--training.steps true": "training.steps in .* is True: expected a whole number",
     "--compile.enable 3": "compile.enable in .* is 3: expected true or false",
     "--optimizer.lr fast": "optimizer.lr in .* is 'fast': expected a number",
+    "--model.variant mixit*3": r"model.variant 'mixit\*3' is a stack of pairs: name it with",
     "--model.variant mixti": "unknown model.variant 'mixti': did you mean 'mixit'",
     "--model.flavor 7b": "unknown model.flavor '7b' .*8b",
     "--model.mixing.recipe papper": "unknown model.mixing.recipe 'papper': did you mean 'paper'",

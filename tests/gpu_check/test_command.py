@@ -125,7 +125,8 @@ def test_a_broken_kernel_fails_and_the_rest_runs(
     assert states == {
         "toy (2 x 16), length 20, stored": "fail",
         "toy (2 x 16), length 20, sharded": "fail",
-        "toy (2 x 16), length 20, generated": "pass",
+        "toy (2 x 16), length 20, drawn": "pass",
+        "toy (2 x 16), length 20, drawn signs": "pass",
     }
     error = next(check.figures["error"] for check in found if check.state == "fail")
     assert error == pytest.approx(0.1, abs=0.01)

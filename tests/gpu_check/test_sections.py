@@ -1,6 +1,7 @@
 """Every section on a node of eight GPUs that there is not (conftest.py)."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from mixit_titan.gpu_check.check import Check
 from mixit_titan.gpu_check.command import SECTIONS, Arguments, run_checks
 from mixit_titan.gpu_check.process import Case, Ended
 from mixit_titan.gpu_check.report import JSON, MARKDOWN
-from mixit_titan.gpu_check.scale import rehearsal
+from mixit_titan.gpu_check.scale import on_gpus, rehearsal
 from mixit_titan.gpu_check.section_tables import section_table
 from mixit_titan.gpu_check.session import Session
 from mixit_titan.gpu_check.throughput import throughput
@@ -27,7 +28,7 @@ def test_all_sections_pass_and_their_tables_can_be_read(node: Node, tmp_path: Pa
     assert {check.state for check in found.values()} == {"pass"}
     assert {section for section, _ in found} == set(SECTIONS)
     # Forms x lengths x pairs of heads and widths of the flavors; rows x mixers.
-    assert sum(section == "parity" for section, _ in found) == 3 * 4 * 7
+    assert sum(section == "parity" for section, _ in found) == 4 * 4 * 7
     assert sum(section == "times" for section, _ in found) == 5 * 6
     page = (tmp_path / MARKDOWN).read_text()
     assert page.startswith("# GPU check: 8 x NVIDIA H100 80GB HBM3\n")
@@ -66,7 +67,7 @@ def test_only_some_sections(node: Node, tmp_path: Path) -> None:
 
 def test_a_kernel_that_is_wrong_and_one_that_crashes(node: Node, tmp_path: Path) -> None:
     def answer(case: Case) -> Case | Ended:
-        if case.get("form") == "generated" and case["length"] == 2048:
+        if (case.get("noise"), case["length"]) == ("sign", 2048):
             return {"documents, backward": {"largest": 0.3, "norm": 0.1}}
         if case.get("form") == "stored" and case["length"] == 8192:
             return Ended(1, "torch.AcceleratorError: CUDA error", 3.0)
@@ -80,7 +81,7 @@ def test_a_kernel_that_is_wrong_and_one_that_crashes(node: Node, tmp_path: Path)
 
     node.answer = answer
     found = checks(tmp_path, "parity", "times")
-    wrong = found["parity", "160m (12 x 64), length 2,048, generated"]
+    wrong = found["parity", "160m (12 x 64), length 2,048, drawn signs"]
     assert wrong.state == "fail" and "too much in documents, backward" in wrong.said
     crashed = found["parity", "160m (12 x 64), length 8,192, stored"]
     assert crashed.said == "exit code 1: torch.AcceleratorError: CUDA error"
@@ -91,8 +92,8 @@ def test_a_kernel_that_is_wrong_and_one_that_crashes(node: Node, tmp_path: Path)
     page = (tmp_path / MARKDOWN).read_text()
     assert " more | skipped | needs 32 GiB of GPU memory |" in page
     row = (
-        "| 160m (12 x 64) | skipped (stored) | **FAIL** (stored, sharded, generated) "
-        "| **FAIL** (generated)"
+        "| 160m (12 x 64) | skipped (stored) | **FAIL** (stored, sharded, drawn, drawn signs) "
+        "| **FAIL** (drawn signs)"
     )
     assert f"{row} | **FAIL** (stored) |" in page
     assert "- times: 8b, 8,192, batch 1: flex, documents: not finished after 1,200 s" in page
@@ -181,6 +182,9 @@ def test_the_speed_of_a_toy_is_not_modelled(node: Node, tmp_path: Path) -> None:
     assert "| 1 CPU rank | mixit | 330,000 | - | 16 |" in section_table(
         "throughput", session.scale, node.machine, [one]
     )
+    for scale, modelled in ((rehearsal(), False), (on_gpus(8, "NVIDIA H100"), True)):
+        table = section_table("times", scale, node.machine, [])
+        assert ("modelled" in table) == (re.search(r"\([\d.]+\)", table) is not None) == modelled
 
 
 @pytest.mark.parametrize("section", ["doctor", "parity"])

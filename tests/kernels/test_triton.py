@@ -1,10 +1,11 @@
 """The Triton kernels, in the interpreter and by the compiler: no GPU is needed for either."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from mixit_titan.model.variants import VARIANTS
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 OutOfResources = pytest.importorskip("triton").runtime.errors.OutOfResources
+triton_noise = pytest.importorskip("mixit_titan.kernels.triton_noise")
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,31 @@ def test_a_gpu_with_too_little_shared_memory_is_one_sentence(
             gpu.mix_generated(v, key, means, stds, None, *flags)
 
 
+def test_kernels_run_on_the_gpu_of_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton would take the current one, though a model may be spread over several."""
+    current: list[torch.Tensor | None] = [None]
+    seen = []
+
+    @contextlib.contextmanager
+    def device_of(tensor: torch.Tensor) -> Iterator[None]:
+        current.append(tensor)
+        yield
+        current.pop()
+
+    class Kernel:
+        def __getitem__(self, grid: tuple[int, int]) -> Callable:
+            return lambda *_, **__: seen.append(current[-1])
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    module = SimpleNamespace(mix=Kernel())
+    monkeypatch.setitem(sys.modules, "mixit_titan.kernels.triton_mixing", module)
+    monkeypatch.setattr(triton_noise, "_row_means", Kernel())
+    v, key = torch.zeros(1, 8, 2, 16), torch.zeros(3).long()
+    gpu.mix_stored(v, torch.zeros(2, 1, 128, 128), None, True, False, False)
+    triton_noise.row_means(key, 2, 8, True, False)
+    assert len(seen) == 2 and seen[0] is v and seen[1] is key
+
+
 def test_heads_that_are_too_wide_are_one_sentence() -> None:
     with pytest.raises(ConfigError, match=r"width 257 are too wide .* 256: raise model\.heads"):
         tiles("stored", 257, 2, None)
@@ -115,6 +142,7 @@ def test_the_model_of_an_h100_reaches_its_bars(tmp_path: Path) -> None:
         ("1b", 2048, 1.05),
         ("8b", 2048, 1.05),
     ]
+    assert 0 < found["row_means_seconds"]["sign"] < found["row_means_seconds"]["gaussian"] < 15
     for model in models:
         assert model["bar"] <= model["ratio_to_standard"] < model["ratio_without_mixing"]
 

@@ -49,7 +49,10 @@ def test_a_changed_figure_is_noticed(frozen: Path, ladder: Ladder) -> None:
     (frozen / "forecast.json").write_text(json.dumps(forecast))
     with pytest.raises(RunFailed, match="was changed after it was frozen"):
         ladder(**SMALL)
-    assert "does not count" in (frozen / "ladder.md").read_text()
+    said = (frozen / "ladder.md").read_text()
+    assert "The forecast does not count, and is not shown" in said
+    assert "Forecast beside result" not in said and forecast["sha256"] not in said
+    assert read(frozen, "ladder.json")["forecast"]["runs"] == []
 
 
 def test_a_changed_figure_with_a_new_hash_is_noticed(frozen: Path, ladder: Ladder) -> None:

@@ -80,8 +80,8 @@ def test_drawing_by_hand() -> None:
     inside, edge, tile = 64 * 63 / 2, 64, 128 * 128
     product = (inside + edge) * 2 * tile * 128 / 989e12
     cache = (inside + edge) * 128 * 128 * 2 / (132 * 24 * 1.755e9)
-    forward = tile * (inside * 26.44 + edge * 30.38) + 64 * 256 * 1220
-    backward = tile * (inside * 28.88 + edge * 32.69) + 64 * 256 * 1284
+    forward = tile * (inside * 26.44 + edge * 30.38) + 64 * 256 * 1223
+    backward = tile * (inside * 28.88 + edge * 32.69) + 64 * 256 * 1288
     expected = 32 * ((forward + backward) / LANES + 2 * max(product, cache))
     assert found == pytest.approx(expected, rel=0.01)
 

@@ -151,6 +151,10 @@ def test_padding_does_not_count_in_the_pooled_mean() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (
+            {"variant": "mixit standard"},
+            "'mixit standard' is a stack of pairs: name it with --stack",
+        ),
         ({"variant": "mixti"}, "unknown variant 'mixti': did you mean 'mixit'"),
         ({"variant": "standard", "recipe": "paper"}, "--recipe is a knob of the mixing mixer"),
         ({"variant": "standard", "causal": False}, "--no-causal is a knob of the mixing mixer"),

@@ -23,13 +23,13 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torchtitan.config import TORCH_DTYPE_MAP
 from torchtitan.distributed import ParallelDims
 from torchtitan.protocols.module import Module
-from torchtitan.tools.logging import logger
 
 from mixit_titan.device import has_gpu
 from mixit_titan.kernels.forms import Form
 from mixit_titan.kernels.matrices import MixingMatrices
 from mixit_titan.kernels.mixing import MatrixSpec, draw_rows
 from mixit_titan.kernels.stored import identity_apart
+from mixit_titan.log import logger
 from mixit_titan.model.mixers.positional import Place
 
 _ROWS = 64  # drawn at a time for a shard

@@ -17,11 +17,11 @@ from typing import Literal
 import torch
 from torch.distributed.tensor import DTensor
 from torchtitan.protocols.module import Module
-from torchtitan.tools.logging import logger
 
 from mixit_titan.kernels.documents import same_document
 from mixit_titan.kernels.forms import Form
 from mixit_titan.kernels.mixing import MatrixSpec
+from mixit_titan.log import logger
 from mixit_titan.model.shapes import Shape
 
 AttentionBackend = Literal["auto", "flex", "varlen", "sdpa"]
