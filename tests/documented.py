@@ -54,7 +54,7 @@ def inline_commands(text: str) -> list[str]:
 
 
 def refusals(text: str) -> dict[str, str]:
-    """Command -> the sentence that a page shows it to end in, with the data that the page speaks of."""
+    """Command -> the sentence that a page shows it to end in; it may take its data."""
     shown = re.findall(r"^    \$ (mixit-titan .*)\n    mixit-titan: (.*)$", text, re.MULTILINE)
     return dict(shown)
 
