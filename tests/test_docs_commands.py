@@ -32,7 +32,7 @@ def test_the_commands_are_found() -> None:
         "      2]'",
     )
     block = "\n".join(lines)
-    assert len(refusals(text)) == 1
+    assert len(refusals(text)) == 2
     assert commands(block) == ["mixit-titan train x.toml  --a.b '[1, 2]'"]
 
 
