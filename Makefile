@@ -4,6 +4,7 @@
 # make reproduce   the paper's tables and figures again, on a CPU
 # make test-gpu   on a GPU node: everything that only a GPU can show, and a report of it
 # make test-gpu REHEARSE=1   the same without a GPU, at toy sizes
+# make docs   the pages of docs/ as a static site, build/site/index.html
 # make test-slurm   the tests that need a Slurm, which it installs (Debian or Ubuntu, as root)
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 # As many as there are cores; more would not fit into the memory of most machines.
 WORKERS := -n auto --maxprocesses 8
 
-.PHONY: venv demo reproduce test test-slow test-all test-gpu test-slurm lint clean
+.PHONY: venv demo reproduce test test-slow test-all test-gpu test-slurm docs lint clean
 
 venv: $(STAMP)
 
@@ -52,6 +53,13 @@ test-gpu: $(STAMP)
 test-slurm: $(STAMP)
 	bash tests/slurm/install.sh
 	$(PYTEST) tests/slurm
+
+# The reference from the code, then the site. It stops at a link that leads nowhere.
+docs: $(STAMP)
+	$(BIN)/pip install -q -c constraints.txt --no-build-isolation -e '.[docs]'
+	$(BIN)/python -m mixit_titan.reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "wrote build/site/index.html"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+SPEAKER = "mixit-titan: "
+"""What the sentence begins with that a command ends in."""
 _LONG = 200  # characters of a value that a sentence shows
 _NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed")
 MAKE_ROOM = "what is finished stays. Make room, and run the same command again to resume"
@@ -115,7 +117,7 @@ def _say(sentence: str) -> None:
     said, *commands = sentence.split("\n  ")
     lines = [re.sub(r"\s*\n\s*", " ", said), *commands]
     shown = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines]
-    print("mixit-titan: " + "\n  ".join(shown), file=sys.stderr)
+    print(SPEAKER + "\n  ".join(shown), file=sys.stderr)
 
 
 def memory_is_full(error: BaseException) -> bool:

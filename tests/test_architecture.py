@@ -34,7 +34,7 @@ LAYERS = [
     ],
     ["reproduction", "demo", "drill", "gpu_check", "ladder"],
     ["cli", "config_registry"],
-    ["__main__"],
+    ["reference", "__main__"],
 ]
 OUTSIDE = {"__init__", "__main__"}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

@@ -33,6 +33,7 @@ COMMANDS = {
     "task, at the start": ("8k", TASK),
     "prepare": ("1m", ["prepare", "text.txt", "--tokenizer", "bytes", "--out"]),
     "bench": ("8k", BENCH),
+    "demo": ("8k", ["demo", "--steps", "10", "--out"]),
     "export": ("16k", ["export", "RUN", "--out"]),
 }
 
@@ -56,7 +57,7 @@ def test_a_full_disk_is_one_sentence(
             pytest.skip("no small disk can be mounted here")
         folder = tmp_path / "disk" / "out"
         with forkserver.start(mixit_titan, *words, str(folder)) as process:
-            code = process.wait(120)
+            code = process.wait(300)
             output = process.output()
         assert code in (1, 2) and "Traceback" not in output, output
         lines = [line for line in output.splitlines() if line.startswith("mixit-titan: ")]

@@ -1,6 +1,7 @@
 """Commands whose folder another process is writing to: one sentence that says so."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,28 @@ def test_an_export_has_one_writer(
     outcome = attempt(forkserver, ["export", places["RUN"], "--out", "out"], tmp_path, seconds=120)
     check(outcome, codes=(0,))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+READERS = {
+    "compare": "compare ONE OTHER --out ONE/compare",
+    "status": "status RUN",
+    "generate": "generate RUN --prompt The --tokens 2",
+    "eval": "eval RUN --text TEXT",
+    "analyze": "analyze spectrum RUN --sequences 2",
+    "export": "export RUN --out OUT",
+}
+
+
+@pytest.mark.parametrize("command", READERS.values(), ids=READERS)
+def test_a_run_can_be_read_while_it_is_running(
+    command: str, places: dict[str, str], forkserver: Forkserver, tmp_path: Path
+) -> None:
+    """Results that go into its folder have folders of their own there."""
+    for name in ("RUN", "ONE"):
+        shutil.copytree(places[name], tmp_path / name)
+    words = [{"OUT": "out"}.get(word, word) for word in command.split()]
+    words = [str(places[word]) if word in ("OTHER", "TEXT") else word for word in words]
+    with locked(tmp_path / "RUN"), locked(tmp_path / "ONE"):
+        for name in ("RUN", "ONE"):
+            (tmp_path / name / "state").write_text("running 3\n")
+        check(attempt(forkserver, words, tmp_path, seconds=120), codes=(0,))

@@ -114,6 +114,7 @@ def _group(comparison: Comparison, group: Group) -> dict[str, Any]:
         "runs": [str(each.folder) for each in group.runs],
         "states": [each.state for each in group.runs],
         "seeds": [list(each.seeds) for each in group.runs],
+        "goodput": [each.goodput and each.goodput.as_json() for each in group.runs],
         "loss": _figure(group.final),
         "accuracy": group.accuracy and _figure(group.accuracy),
         "loss_at_equal": {axis: found and _figure(found) for axis, found in at_equal.items()},

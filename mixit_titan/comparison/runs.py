@@ -18,6 +18,7 @@ from mixit_titan.model.pairs import Pair
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.stack import Stack, uniform
 from mixit_titan.reading import json_if_good, read_json
+from mixit_titan.runtime.goodput import Goodput, goodput
 from mixit_titan.runtime.ledger import read_times
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import RunState, read_state
@@ -85,6 +86,8 @@ class TrainingRun:
     state: str
     failure: str
     """At which step it failed and why, of a run that did."""
+    goodput: Goodput | None = None
+    """None of a task, and of a run that has left no times."""
     accuracy: float | None = None
     """At its end, of a run of a task."""
 
@@ -150,6 +153,7 @@ def read_run(folder: Path) -> TrainingRun:
         trained_params=counts.trainable,
         state=state.word if state else "unknown",
         failure=f"at step {state.step}: {state.said}" if failed else "",
+        goodput=goodput(folder),
     )
 
 

@@ -22,6 +22,12 @@ def sentences(comparison: Comparison) -> list[str]:
     if any(len(group.runs) == 1 for group in comparison.groups):
         said.append("Groups of one run have no interval: a second seed would give one.")
     said += [_sparse(comparison), _caution(comparison)]
+    said += [
+        f"Goodput of {run.folder}: {run.goodput}"
+        for group in comparison.groups
+        for run in group.runs
+        if run.goodput
+    ]
     return [sentence for sentence in said if sentence]
 
 

@@ -54,11 +54,16 @@ class ModelSection:
     stack: str | None = None
     """What the layers are, where they are not all alike: `mixit*3 standard` (model/stack.py)."""
     variant: str | None = None
+    """One of the five variants for all layers: `standard`, `frozen_qk`, `frozen_mlp`, `mixit`,
+    `random`."""
     mixer: str | None = None
+    """What mixes the tokens of all layers, in place of a variant (model/mixers)."""
     freeze: list[str] | None = None
     """Parts that stay at initialization; beside a stack, those of the model as a whole."""
     flavor: str = "debug"
+    """The size of the model, by its name (model/shapes.py)."""
     attention: AttentionBackend = "auto"
+    """The kernel of attention. `auto`: flex on a GPU, else sdpa."""
 
 
 @dataclass(kw_only=True)
@@ -67,8 +72,11 @@ class MixingSection:
     (model/recipes.py) is a key and changes the recipe's value."""
 
     recipe: str = "paper"
+    """`paper`: equation 2.3 of the paper. `official`: what its authors' code does."""
     seed: int = 0
+    """Of the mixing matrices."""
     storage: Storage = "auto"
+    """The form of the mixing matrices: kept, sharded over the ranks, or generated in each step."""
 
 
 @dataclass(kw_only=True)
@@ -113,6 +121,7 @@ class DataSection:
     tokenizer: str | None = None
     """Default: the one that a prepared folder was made with; `bytes` for a text."""
     packing: Packing = "stream"
+    """`stream`: all documents one after another. `documents`: one document per row."""
     seed: int = 0
     """Of the order of the rows."""
     workers: int = 0
@@ -170,11 +179,17 @@ class OptimizerSection:
     name: Literal["AdamW", "Adam", "Muon"] = "AdamW"
     """`Muon` trains the matrices of the layers; AdamW, with the other keys, trains the rest."""
     lr: float = 5e-4
+    """The highest learning rate of the schedule."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
+    """Decay rates of the two moments of Adam and AdamW."""
     eps: float = 1e-8
+    """The constant that Adam and AdamW add to the denominator."""
     weight_decay: float = 0.1
+    """Decoupled weight decay, of all trained weights."""
     implementation: Literal["for-loop", "foreach", "fused", "fused_opt_states_bf16"] = "fused"
+    """Of Adam and AdamW; `fused_opt_states_bf16` keeps the optimizer's state in bfloat16."""
     groups: list[GroupSection] = field(default_factory=list)
+    """Weights with a learning rate, a weight decay or steps of their own."""
 
     def __post_init__(self) -> None:
         if len(self.betas) != 2:
@@ -191,6 +206,7 @@ class LossSection:
 @dataclass(kw_only=True)
 class ActivationCheckpointSection:
     mode: Recomputation = "none"
+    """Which activations are recomputed in the backward pass rather than stored."""
 
 
 @dataclass(kw_only=True)

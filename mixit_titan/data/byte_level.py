@@ -13,10 +13,10 @@ def from_ranks(
     unions says the same: each token's last pair, and by it all before. `pattern` is another way to
     write the pattern of `encoding`. Without `specials`, no text is taken for a special token.
     """
-    alphabet, ranks = letters(), encoding._mergeable_ranks
+    alphabet, ranks = dict(enumerate(letters())), encoding._mergeable_ranks
 
     def word(token: bytes) -> str:
-        return "".join(alphabet[byte] for byte in token)
+        return token.decode("latin-1").translate(alphabet)
 
     pairs = [_last_pair(token, ranks) for token in sorted(ranks, key=ranks.get) if len(token) > 1]
     merges = [(word(pair[0]), word(pair[1])) for pair in pairs if pair is not None]
@@ -39,19 +39,20 @@ def from_ranks(
 
 def _last_pair(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes] | None:
     """The two parts that are joined last, when only lower ranks have been joined before."""
-    own = ranks[token]
-    parts = [token[i : i + 1] for i in range(len(token))]
-    joined = [ranks.get(token[i : i + 2], own) for i in range(len(token) - 1)]
-    while len(parts) > 2:
+    own, rank = ranks[token], ranks.get
+    cuts = list(range(len(token) + 1))  # between the parts, and at both ends
+    joined = [rank(token[cut : cut + 2], own) for cut in cuts[:-2]]
+    while len(joined) > 1:
         lowest = min(joined)
         if lowest >= own:
             return None
         at = joined.index(lowest)
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
-        del joined[at]
-        for pair in range(max(at - 1, 0), min(at + 1, len(joined))):
-            joined[pair] = ranks.get(parts[pair] + parts[pair + 1], own)
-    return parts[0], parts[1]
+        del joined[at], cuts[at + 1]
+        if at > 0:
+            joined[at - 1] = rank(token[cuts[at - 1] : cuts[at + 1]], own)
+        if at < len(joined):
+            joined[at] = rank(token[cuts[at] : cuts[at + 2]], own)
+    return token[: cuts[1]], token[cuts[1] :]
 
 
 def letters() -> list[str]:

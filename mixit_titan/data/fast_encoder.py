@@ -55,7 +55,12 @@ _NEW_CHARACTERS = re.compile(
     "\U000187f8-\U000187ff\U00018d09-\U00018df2\U0001e6c0-\U0001e6ff\U0002b73a-\U0002b73f"
     "\U0002cea2-\U0002cead\U000323b0-\U00033479]"
 )
-_LEADS = (b"\xe0", b"\xe1", b"\xea", b"\xf0")  # the bytes that they begin with in UTF-8
+# How they begin in UTF-8, in one byte and in two or three: most texts are ruled out by the first.
+_LEADS = (b"\xe0", b"\xe1", b"\xea", b"\xf0")
+_BEGINNINGS = re.compile(
+    rb"\xe0(?:\xa2\x8f|[\xb1\xb3]\x9c)|\xe1\xab|\xea\x9f"
+    rb"|\xf0[\x90\x91\x96\x98\x9e\xab\xac\xb2\xb3]"
+)
 
 
 class EncodersDiffer(Exception):
@@ -73,6 +78,8 @@ class FastEncoder:
     def __init__(self, exact: Encoder, build: Callable[[], Any]) -> None:
         self.exact, self.build = exact, build
         self.gigatoken = build()
+        # It imports much when it is first used: here, before the workers are forked, and once.
+        self.gigatoken.encode_batch([b""], parallel=False)
         self.name = "gigatoken"
         self.dtype = exact.dtype
         self.process = -1
@@ -146,6 +153,8 @@ def _is_left_to_exact(text: bytes) -> bool:
         return True
     if text.isascii() or not any(lead in text for lead in _LEADS):
         return False
+    if _BEGINNINGS.search(text) is None:
+        return False
     return _NEW_CHARACTERS.search(text.decode()) is not None
 
 
@@ -162,7 +171,8 @@ def choose_encoder(
 ) -> tuple[Encoder | FastEncoder, str]:
     """The encoder of this name, and one sentence that says which it is and why."""
     exact = Encoder(tokenizer, dtype)
-    if name not in ("auto", "gigatoken", exact.name):
+    fast_name = () if exact.name == "bytes" else ("gigatoken",)
+    if name not in ("auto", exact.name, *fast_name):
         raise ConfigError(
             f"--encoder {name} is not for this tokenizer, whose encoder is {exact.name}: leave the "
             "option out"

@@ -141,23 +141,24 @@ class TrainedModel(ScoringModel):
             rows=rows,
         )
         self.model, self.step = model, trained.step
-        self._rows = rows or _ROWS
+        self._rows, self._share = rows or _ROWS, share
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = True) -> list[str]:
-        """The same text as `mixit-titan generate` writes, up to the first of the task's ends. Of
-        several ranks each writes all of it."""
+        """The same text as `mixit-titan generate` writes, up to the first of the task's ends."""
         wanted = [self._prompt(*request.args) for request in requests]
         texts = [""] * len(requests)
         # Those alike go together, the longest first.
         order = sorted(range(len(wanted)), key=lambda n: (repr(wanted[n][1]), -len(wanted[n][0])))
+        batches = []
         while order:
             settings = wanted[order[0]][1]
-            batch = [n for n in order[: self._rows] if wanted[n][1] == settings]
-            order = order[len(batch) :]
-            written = self._write([wanted[n][0] for n in batch], settings)
+            batches.append([n for n in order[: self._rows] if wanted[n][1] == settings])
+            order = order[len(batches[-1]) :]
+        for batch in batches[self._share.rank :: self._share.ranks]:
+            written = self._write([wanted[n][0] for n in batch], wanted[batch[0]][1])
             for number, text in zip(batch, written, strict=True):
                 texts[number] = text
-        return texts
+        return self._share.gathered_texts(texts)
 
     def _prompt(self, context: str, gen_kwargs: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
         """The end of the context, with room for what is to be written after it."""

@@ -28,6 +28,7 @@ class EvalConfig:
     tasks: list[str] = field(default_factory=list)
     """Names of lm-eval's tasks, or folders of its YAML files. None: no evaluation."""
     freq: int = 1000
+    """Steps between two evaluations."""
     limit: int | None = None
     """Of each task, only the first so many examples."""
 

@@ -60,17 +60,23 @@ class Share:
 
     rank: int = 0
     ranks: int = 1
-    counts: bool = True
-    """Off where another rank works on the same batches and gives their figures."""
     group: dist.ProcessGroup | None = None
     """Of all ranks, on the host; None for one rank."""
 
     def gathered(self, own: np.ndarray) -> np.ndarray:
         """Figures of all ranks, of which each is zero but on one rank."""
-        total = torch.from_numpy(own if self.counts else np.zeros_like(own))
+        total = torch.from_numpy(own)
         if self.group is not None:
             dist.all_reduce(total, group=self.group)
         return total.numpy()
+
+    def gathered_texts(self, own: list[str]) -> list[str]:
+        """Texts of all ranks, of which each is empty but on one rank."""
+        if self.group is None:
+            return own
+        found: list[list[str]] = [[]] * self.ranks
+        dist.all_gather_object(found, own, group=self.group)
+        return ["".join(each) for each in zip(*found, strict=True)]
 
 
 ALONE = Share()

@@ -1,5 +1,6 @@
 """Runs jobs, some at a time, each in a process of its own, and says how long it will take."""
 
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -9,11 +10,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mixit_titan.errors import RunFailed
+from mixit_titan.errors import SPEAKER, RunFailed
 from mixit_titan.jobs import process
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.progress import bar
 from mixit_titan.reading import read_end
+
+_FULL_DISK = re.compile(f"{SPEAKER}the disk .*is full")
 
 
 @dataclass
@@ -28,7 +31,8 @@ class Running:
 
 
 class Runner:
-    """Does what is not done yet. A job that fails stops only those that wait for it."""
+    """Does what is not done yet. A job that fails stops only those that wait for it; one that fills
+    the disk stops all."""
 
     def __init__(
         self, jobs: Iterable[Job], *, at_a_time: int = 1, preload: Sequence[str] = ()
@@ -67,6 +71,7 @@ class Runner:
                         self._end(ended)
                         on_end(ended.job)
                         self._say(ended)
+                        self._check_disk(ended.job)
                     show()
                     time.sleep(0.1)
             except KeyboardInterrupt:
@@ -116,6 +121,12 @@ class Runner:
         else:
             self.done.add(job.folder)
             self._note_seconds(job)
+
+    def _check_disk(self, job: Job) -> None:
+        """Where one job has filled the disk, the others would fail too: its sentence ends them."""
+        said = _last_line(job.log) if job.folder in self.failed else ""
+        if _FULL_DISK.match(said):
+            raise RunFailed(said.removeprefix(SPEAKER))
 
     def _note_seconds(self, job: Job) -> None:
         self.took.setdefault(job.kind, []).append(job.seconds)

@@ -45,6 +45,7 @@ class Recipe:
     activation: Literal["silu", "leaky_relu"] = "silu"
     """Of the MLP's gate. `leaky_relu` has slope 1 + activation_c/sqrt(n) and its He gain."""
     activation_c: float = -1.0
+    """Of the slope of `leaky_relu`."""
     linear_scale: bool = False
     """Multiply each linear's output by sqrt(base / fan_in)."""
     base_width: float = 512.0
@@ -55,6 +56,7 @@ class Recipe:
     """Not zero: x + (base_layers / layers)^depth_alpha f(x) instead of `residual`; and for the
     matrix std = `length` without the identity, whatever those two say."""
     base_layers: float = 4.0
+    """The number of layers at which depth_alpha changes nothing."""
 
     def __post_init__(self) -> None:
         check_ranges(asdict(self), RANGES, "model.mixing.{}".format)

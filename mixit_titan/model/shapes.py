@@ -28,11 +28,15 @@ RANGES = {
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     width: int
+    """Width of the residual stream."""
     layers: int
+    """Number of layers."""
     heads: int
+    """Query heads, or mixing matrices, of each layer."""
     hidden: int
     """Width of the MLP."""
     vocab: int
+    """Size of the vocabulary."""
     seq_len: int
     """The longest sequence: rows of the mixing matrices, of the position embedding, of RoPE."""
     kv_heads: int | None = None
@@ -42,6 +46,7 @@ class Shape:
     tied: bool = False
     """Embedding and head share one weight."""
     rope_theta: float = 10000.0
+    """The base of the rotary frequencies."""
     rope_factor: float = 1.0
     """How far Llama 3.1's scaling stretches slow rotary frequencies (its own value: 8; Llama 3.2's:
     32); 1: not at all."""
@@ -50,6 +55,7 @@ class Shape:
     embedding_std: Std = "fan_in"
     """Of the token and position embedding; a tied token embedding takes the head's init_std."""
     norm_eps: float = 1e-6
+    """The constant that RMSNorm adds to the mean square."""
     window: int = 64
     """Tokens that a token sees in layers of the window mixer, itself included."""
 

@@ -185,6 +185,8 @@ def heads_of(plan: Plan, runs: tuple[Job, ...]) -> Cells:
 
 _HEADS = {"previous-token head": "previous", "induction head": "induction"}
 _LAYERS = {"layer 1": 0, "layer 2": 1}
+_LEAST_SHARE = 1e-3
+"""Of uniform attention. A resampled mean of few seeds may be 0, which no share is."""
 _ATTENTION = {
     "uniform": {kind: float for kind in _HEADS.values()},
     "heads": [{"layer": json_form.COUNT, **{kind: float for kind in _HEADS.values()}}],
@@ -202,7 +204,7 @@ def _attends(id: str, head: str, layer: str, in_paper: str) -> Claim:
     (other,) = _LAYERS.keys() - {layer}
 
     def times(figures: Figures) -> float:
-        return value(figures, head, layer) / value(figures, head, "uniform")
+        return value(figures, head, layer) / max(value(figures, head, "uniform"), _LEAST_SHARE)
 
     def right(figures: Figures) -> bool:
         best = value(figures, head, layer)

@@ -1,6 +1,6 @@
 """The share of a run's time that was training, and where the rest went."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,10 @@ class Goodput:
     def share(self) -> float:
         """Of the time that was training."""
         return self.train / self.seconds if self.seconds else 0.0
+
+    def as_json(self) -> dict[str, float]:
+        sums = {"share": self.share, "seconds": self.seconds} | asdict(self)
+        return {key: round(value, 3) for key, value in sums.items()}
 
     def __str__(self) -> str:
         parts = [f"{name} {_duration(getattr(self, name))}" for name in PARTS]

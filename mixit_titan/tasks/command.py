@@ -1,7 +1,10 @@
 """`mixit-titan task NAME`: train and test on one task, or show what its examples look like."""
 
 import dataclasses
+import shlex
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal
@@ -23,6 +26,7 @@ from mixit_titan.tasks.options import parse, preset_run, typed_settings, word_af
 from mixit_titan.tasks.presets import PRESETS
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Run, T
+from mixit_titan.tasks.stopping import Stopped
 from mixit_titan.tasks.task import TASKS, task_class, task_name
 
 USAGE = f"""usage: mixit-titan task NAME [--variant V] [--preset cpu|paper] [options]
@@ -73,8 +77,22 @@ def task_command(arguments: list[str]) -> None:
         if args.show is not None:
             _show(args)
             return
-        result = run_task(args.run, args.out, device=args.device, wandb=args.wandb, quiet=args.json)
+        with _command_said(arguments):
+            result = run_task(
+                args.run, args.out, device=args.device, wandb=args.wandb, quiet=args.json
+            )
     print(json_text(result) if args.json else _text(result))
+
+
+@contextmanager
+def _command_said(words: list[str]) -> Iterator[None]:
+    """At the end of a run that was asked to stop, the command that resumes it."""
+    try:
+        yield
+    except Stopped as stopped:
+        print(f"Stopped after step {stopped.step}: saved. Resume it with", file=sys.stderr)
+        print(f"  {shlex.join(['mixit-titan', 'task', *words])}", file=sys.stderr)
+        raise
 
 
 def run_task(

@@ -1,8 +1,8 @@
 """The light training loop: one process, one device, the steps of one run.
 
-The run's folder gets `metrics.jsonl` as it goes, a checkpoint after each evaluation, and at the end
-`model.safetensors` and `result.json`. The same run again goes on from its checkpoint, and its
-weights come out bit for bit as if it had never stopped.
+The run's folder gets `metrics.jsonl` as it goes, a checkpoint after each evaluation and when it is
+asked to stop, and at the end `model.safetensors` and `result.json`. The same run again resumes from
+its checkpoint, and its weights come out bit for bit as if it had never stopped.
 """
 
 import math
@@ -39,6 +39,7 @@ from mixit_titan.tasks.models import build_model, check_memory, count, trained_p
 from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Run, Settings
+from mixit_titan.tasks.stopping import Stopped, noted_signals
 from mixit_titan.tasks.task import check_examples, task_name
 
 _LOG_EVERY = 50
@@ -140,7 +141,8 @@ class Loop:
         """Steps until the last one, or until the target accuracy; returns the last evaluation."""
         steps, size = range(self.step, self.settings.steps), self.settings.batch
         pin, score = self.device.type == "cuda", None
-        with closing(prefetched(self.stream, steps, size, pin=pin)) as batches:
+        batches = prefetched(self.stream, steps, size, pin=pin)
+        with noted_signals() as asked_to_stop, closing(batches):
             while self.step < self.settings.steps and not self.reached:
                 asked = time.perf_counter()
                 batch = next(batches)
@@ -149,6 +151,11 @@ class Loop:
                 if self.step % self.settings.eval_every == 0 or self.step == self.settings.steps:
                     score = self._evaluate()
                     self._save()
+                elif asked_to_stop:
+                    self._check_late(all_of_them=True)
+                    self._save()
+                if asked_to_stop and self.step < self.settings.steps and not self.reached:
+                    raise Stopped(self.step, asked_to_stop[0])
         return score or self._evaluate()
 
     def _stopping_examples(self) -> Examples | None:

@@ -1,46 +1,37 @@
-"""What decides that a run has reached its target accuracy: examples that no figure is reported on.
+"""Ctrl-C and SIGTERM stop a run of a task after the step, so that it can save."""
 
-They are of the side that is trained, and drawn apart from the batches, so that they decide nothing
-about the test set and are taken out of nothing.
-"""
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
-import numpy as np
-
-from mixit_titan.errors import ConfigError
-from mixit_titan.tasks.examples import (
-    Examples,
-    Fresh,
-    Listed,
-    Stream,
-    draw_distinct,
-    row_hashes,
-)
+_SAID = b"\nInterrupted: stops after this step and saves; Ctrl-C again ends at once\n"
 
 
-def stopping_examples(stream: Stream, count: int) -> Examples:
-    """Up to `count` examples of the side that `stream` trains; none of those that it lists."""
-    if isinstance(stream, Fresh):
-        return _drawn(stream, count)
-    if not isinstance(stream, Listed):
-        raise ConfigError(
-            f"--target-accuracy: {type(stream).__name__} is a stream of the task's own, from which "
-            "no other examples can be drawn; give the task a method `stopping`"
-        )
-    if stream.more is None:
-        raise ConfigError(
-            "--target-accuracy: all examples of this task are listed, and none is left to decide "
-            "when to stop; leave it out (--target-accuracy None)"
-        )
-    found = _drawn(stream.more, count)
-    found = found.take(~np.isin(row_hashes(found), row_hashes(stream.examples)))
-    if len(found) == 0:
-        raise ConfigError(
-            "--target-accuracy: --train lists all of the training examples, and none is left to "
-            "decide when to stop; lower --train, or leave the target out (--target-accuracy None)"
-        )
-    return found
+class Stopped(SystemExit):
+    """The run is saved as of `step`, and its process ends as one that the signal has ended."""
+
+    def __init__(self, step: int, number: int) -> None:
+        super().__init__(128 + number)
+        self.step = step
 
 
-def _drawn(stream: Fresh, count: int) -> Examples:
-    rng = np.random.default_rng([stream.seed, 5])
-    return draw_distinct(stream.draw, rng, count, stream.split)
+@contextmanager
+def noted_signals() -> Iterator[list[int]]:
+    """Within, those that have come are in the list; but a second Ctrl-C interrupts at once."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            if number in noted:
+                raise KeyboardInterrupt
+            os.write(2, _SAID)
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

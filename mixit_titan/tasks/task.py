@@ -14,7 +14,7 @@ from mixit_titan.data.labels import IGNORE_INDEX
 from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.tasks.evaluation import Score
 from mixit_titan.tasks.examples import Examples, Stream, drawn_split, hold_out_validation
-from mixit_titan.tasks.stopping import stopping_examples
+from mixit_titan.tasks.target import stopping_examples
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -204,6 +204,28 @@ def test_seconds_leave_out_what_a_restart_compiled(run: Make) -> None:
     assert [group.end("seconds") for group in compare(folders).groups] == pytest.approx([40, 40])
 
 
+def test_the_time_of_each_run_is_known(run: Make) -> None:
+    """Killed after 60 s, started again after 20 s, at step 11: 5 of 10 s of training are lost."""
+    folders = [run(name, name, {0: 6.0, 20: 3.0}) for name in ("standard", "mixit")]
+    spent = {"start": 30.0, "compile": 15.0, "train": 10.0, "validate": 2.0, "save": 3.0}
+    lines = [
+        {"began": 0.0, "until": 60.0, "first": 0, "step": 21, "ended": False, **spent},
+        {"began": 80.0, "until": 140.0, "first": 11, "step": 20, "ended": True, **spent},
+    ]
+    (folders[0] / "times.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = compare(folders)
+    known, unknown = as_json(found)["groups"]
+    assert known["goodput"] == [
+        {
+            **{"share": 0.107, "seconds": 140.0, "start": 60.0, "compile": 30.0, "train": 15.0},
+            **{"validate": 4.0, "save": 6.0, "lost": 25.0, "starts": 2},
+        }
+    ]
+    assert unknown["goodput"] == [None]
+    (said,) = [sentence for sentence in sentences(found) if "oodput" in sentence]
+    assert said.startswith(f"Goodput of {folders[0]}: 10.7% of 2 min was training (start 60 s, ")
+
+
 def test_a_run_with_the_same_seeds_is_no_second_sample(run: Make) -> None:
     folders = [run(name, "standard", {0: 6.0, 10: 3.0}) for name in ("a", "b")]
     folders.append(run("c", "mixit", {0: 6.0, 10: 3.5}))

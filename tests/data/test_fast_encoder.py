@@ -17,7 +17,7 @@ from mixit_titan.data.sources import find_corpus
 from mixit_titan.data.splits import Document
 from mixit_titan.data.tokenizers import ByteTokenizer, build_tokenizer
 from mixit_titan.errors import ConfigError
-from tests.data.fuzz_encoders import RANKS, SPECIAL, differences, fast, texts
+from tests.data.fuzz_encoders import RANKS, SPECIAL, differences, fast, texts, words
 from tests.data.test_tokenizers import R50K, SHARED, write_ranks
 from tests.data.tokens import content, stories
 
@@ -37,12 +37,34 @@ def ranks(tmp_path: Path) -> str:
     return str(tmp_path / "few.tiktoken")
 
 
-@pytest.mark.parametrize("pattern", RANKS)
-def test_random_texts_have_the_same_ids(
-    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module", params=RANKS)
+def encoder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> FastEncoder:
+    return fast(request.param, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture
+def by_gigatoken_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoder compares nothing by itself."""
     monkeypatch.setattr(fast_encoder, "_COMPARED", 0)
-    assert differences(fast(pattern, tmp_path), texts(500, seed=1)) == []
+    monkeypatch.setattr(fast_encoder, "_SHARE", 2**60)
+
+
+@pytest.mark.parametrize("cases", [2000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_random_texts_have_the_same_ids(
+    encoder: FastEncoder, by_gigatoken_alone: None, cases: int
+) -> None:
+    assert differences(encoder, texts(cases, seed=1)) == []
+
+
+@pytest.mark.parametrize(  # the first is gigatoken's, the second is left to tiktoken
+    "size", [fast_encoder._LONG - 4, pytest.param(2**20, marks=pytest.mark.slow)]
+)
+def test_words_of_a_megabyte_have_the_same_ids(
+    encoder: FastEncoder, by_gigatoken_alone: None, size: int
+) -> None:
+    assert differences(encoder, words(size, seed=2), at_once=1) == []
 
 
 def test_what_looks_like_a_special_token_is_text(gpt2: FastEncoder) -> None:
@@ -65,6 +87,14 @@ def test_long_texts_and_new_characters_are_left_to_tiktoken(
     with pytest.raises(EncodersDiffer) as differ:
         gpt2.encode(encoded[:2])
     assert differ.value.document == 1
+
+
+def test_every_new_character_is_left_to_tiktoken() -> None:
+    characters = [chr(number) for number in range(0x110000) if number not in range(0xD800, 0xE000)]
+    new = [c for c in characters if fast_encoder._NEW_CHARACTERS.match(c)]
+    assert len(new) > 4657  # those that differ, and what lies between them
+    assert all(fast_encoder._is_left_to_exact(f"naïve {c}".encode()) for c in new)
+    assert not fast_encoder._is_left_to_exact("naïve 数学 한국어 ไทย được हिन्दी 🙂".encode())
 
 
 def test_it_is_built_anew_when_it_holds_much(
@@ -135,8 +165,9 @@ def test_without_gigatoken_the_other_library_encodes(
         choose_encoder(tokenizer, dtype, "gigatoken")
     with pytest.raises(ConfigError, match="--encoder tokenizers is not for this tokenizer, whose"):
         choose_encoder(tokenizer, dtype, "tokenizers")
-    with pytest.raises(ConfigError, match="whose encoder is bytes"):
-        choose_encoder(ByteTokenizer(), dtype, "tiktoken")
+    for name in ("tiktoken", "gigatoken"):
+        with pytest.raises(ConfigError, match="whose encoder is bytes"):
+            choose_encoder(ByteTokenizer(), dtype, name)
 
 
 def test_byte_level_tokenizers_of_hugging_face(tmp_path: Path) -> None:

@@ -153,6 +153,24 @@ def test_invalid_utf8_names_the_byte(tmp_path: Path, monkeypatch: pytest.MonkeyP
             list(read_pieces(tmp_path / "a.txt"))
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet"])
+@pytest.mark.parametrize("half", [b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xed\xa0\xbd\xed\xb8\x80"])
+def test_broken_surrogates_are_no_text(tmp_path: Path, name: str, half: bytes) -> None:
+    """The bytes that UTF-8 would have for them; the last is a pair, as CESU-8 writes it."""
+    text, file = b"one " + half + b" two", tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.table({"text": pa.array([text]).view(pa.string())}), file)
+    else:
+        file.write_bytes(b'{"text": "' + text + b'"}\n')
+    with pytest.raises(ConfigError, match=r"not UTF-8 text|not all is UTF-8 text"):
+        list(read_pieces(file) if name == "a.txt" else read_records(file, "text"))
+
+
+def test_a_pair_of_escaped_surrogates_is_its_character(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "\\ud83d\\ude00"}\n')
+    assert [text.decode() for text in read_records(tmp_path / "a.jsonl", "text")] == ["😀"]
+
+
 WIKI = [
     *(" \n", " = First = \n", " \n", " Text with x = y . \n", " = = Part = = \n", " \n"),
     *(" A table : \n", " = Played , W = \n", " Won \n", " \n", " \n"),

@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 
 from mixit_titan.cli import main
+from mixit_titan.evaluation.likelihood import ALONE, Share
 from mixit_titan.evaluation.tasks import evaluate_tasks, load_tasks
 from mixit_titan.export.command import ExportArguments, run_export
 from mixit_titan.runtime.trained import load_trained
@@ -127,6 +128,20 @@ def test_greedy_text_is_that_of_generate(
     rows = zip(PROMPTS, texts, strict=True)
     shown = [f"== {n} ==\n{prompt}{text}\n" for n, (prompt, text) in enumerate(rows, 1)]
     assert capsys.readouterr().out == "".join(shown)
+
+
+def test_ranks_share_what_is_to_be_written(run: Path, tasks: Path) -> None:
+    """Each rank by itself: what it has not written is empty."""
+    from mixit_titan.evaluation.harness import TrainedModel
+
+    asked, trained = requests(tasks, "written"), load_trained(run)
+    alone, *ranks = (
+        TrainedModel(trained, share=share, rows=2).generate_until(asked)
+        for share in (ALONE, Share(0, 2), Share(1, 2))
+    )
+    assert [first + second for first, second in zip(*ranks, strict=True)] == alone
+    written = [sum(map(bool, texts)) for texts in ranks]
+    assert written[1] == 2 and sum(written) == sum(map(bool, alone)) == len(PROMPTS)
 
 
 def test_text_ends_before_the_first_end_of_the_task(ours: "TrainedModel") -> None:

@@ -1,6 +1,7 @@
 """python -m tests.fuzz --count 10000 --seed 0: bad inputs for all commands, and how they ended."""
 
 import argparse
+import contextlib
 import sys
 import tempfile
 from collections import Counter
@@ -31,14 +32,15 @@ def main() -> None:
     found: Counter[tuple[str, str]] = Counter()
     good = make_good(folder / "good", server)
     tried = fuzz(server, good, folder, cases=cases, seed=args.seed, seconds=args.seconds)
-    for number, (kind, end) in enumerate(tried, 1):
-        if number % 100 == 0:
-            print(f"{number:,} of {len(cases):,}", file=sys.stderr, flush=True)
-        if isinstance(end, int):
-            found[kind, f"exit code {end}"] += 1
-        else:
-            found[kind, "broken"] += 1
-            print(end, file=sys.stderr, flush=True)
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C: the table of those that were tried
+        for number, (kind, end) in enumerate(tried, 1):
+            if number % 100 == 0:
+                print(f"{number:,} of {len(cases):,}", file=sys.stderr, flush=True)
+            if isinstance(end, int):
+                found[kind, f"exit code {end}"] += 1
+            else:
+                found[kind, "broken"] += 1
+                print(end, file=sys.stderr, flush=True)
     server.close()
     print(table(found))
     if any(end == "broken" for _, end in found):

@@ -14,3 +14,16 @@ class Case:
     codes: Collection[int] = (0, 1, 2)
     may_leave: Collection[str] = ()
     seconds: float = SECONDS
+
+    @property
+    def limit(self) -> float:
+        """Seconds, and more of them for what may be right and then takes long: `doctor` compiles
+        and writes to the disk, a task may be asked for a million examples, a tokenizer may be
+        trained, and lm-eval is imported."""
+        works = self.words[0] == "doctor"
+        works |= any(word.partition("=")[0] in _WORKS for word in self.words)
+        return max(self.seconds, WORKS) if works else self.seconds
+
+
+WORKS = 60.0
+_WORKS = ("--train", "--train-tokenizer", "--tasks", "--eval.tasks")

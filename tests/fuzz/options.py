@@ -27,7 +27,7 @@ from mixit_titan.tasks.options import preset_run
 from mixit_titan.tasks.sweep import SweepArguments
 from mixit_titan.tasks.task import TASKS
 from tests.fuzz.attempt import SECONDS
-from tests.fuzz.case import Case
+from tests.fuzz.case import WORKS, Case
 from tests.fuzz.good import Good
 from tests.fuzz.values import TEXTS, bad_stack, bad_value, mangled
 
@@ -47,14 +47,17 @@ def option(rng: random.Random, folder: Path, good: Good) -> Case:
     if words and not words[0].startswith("-") and rng.random() < _NAMED:
         words[0] = rng.choice([*TEXTS, mangled(rng, words[0]), str(good.text), str(good.data)])
     command = name.partition(" ")[0]
-    return _case([command, *words, *_words(rng, form, fixed)], may_leave=("out", "analysis"))
+    return Case([command, *words, *_words(rng, form, fixed)], may_leave=("out", "analysis"))
 
 
 def task_option(rng: random.Random, folder: Path, good: Good) -> Case:
     """A task that is trained for a step if nobody refuses it."""
     name = rng.choice([task for task in TASKS if task != "yelp"])
     default = TaskArguments(run=preset_run(name, "cpu", []))
-    return _case(["task", name, *_TINY, *_words(rng, default, _LONG)], may_leave=("out",))
+    given = _words(rng, default, _LONG)
+    deep = any(word.startswith("--layers") for word in given)  # a thousand may be asked for
+    seconds = WORKS if deep else SECONDS
+    return Case(["task", name, *_TINY, *given], may_leave=("out",), seconds=seconds)
 
 
 def words(rng: random.Random, folder: Path, good: Good) -> Case:
@@ -66,17 +69,9 @@ def words(rng: random.Random, folder: Path, good: Good) -> Case:
         found.append(rng.choice([text, f"--{text}", mangled(rng, text)]))
     if found[0] in _WITHOUT_WORDS:  # they would do what they are for
         found += ["--out", NOWHERE]
-    return _case(found, may_leave=("out",))
+    return Case(found, may_leave=("out",))
 
 
-def _case(words: list[str], may_leave: tuple[str, ...]) -> Case:
-    """With more time for what may be right and then takes long: `doctor` compiles and writes to
-    the disk, a task may be asked for a million examples, and lm-eval is imported."""
-    works = words[0] == "doctor" or any(word.startswith(("--train", "--tasks")) for word in words)
-    return Case(words, may_leave=may_leave, seconds=_WORKS if works else SECONDS)
-
-
-_WORKS = 60.0
 _NAMED = 0.15
 """How often something else is named in the place of the folder or file that a command is for."""
 _WITHOUT_WORDS = ("demo", "bench", "ladder", "reproduce")

@@ -39,7 +39,7 @@ def fuzz(
         place = folder / f"{kind}-{number}"
         place.mkdir(parents=True)
         case = KINDS[kind](random.Random(f"{seed} {kind} {number}"), place, good)
-        outcome = attempt(server, case.words, place, seconds=max(case.seconds, seconds))
+        outcome = attempt(server, case.words, place, seconds=max(case.limit, seconds))
         try:
             check(outcome, codes=case.codes, may_leave=case.may_leave)
         except BrokenPromise as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mixit_titan.errors import RunFailed
 from mixit_titan.jobs import runner as module
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.runner import Runner
@@ -92,6 +93,22 @@ def test_what_is_alone_runs_alone_and_last(make: Callable[..., Job], started: li
     assert {name: share for name, share, _ in started}.pop("bench") == 1
     assert {share for name, share, _ in started if name != "bench"} == {2}
     assert not runner.failed and not runner.waiting and not runner.left
+
+
+def test_a_full_disk_ends_all_jobs_in_the_sentence_of_the_first(
+    make: Callable[..., Job], started: list
+) -> None:
+    """The others would meet it too."""
+    jobs = [make("bad"), make("task1"), make("task2")]
+    jobs[0].folder.mkdir()
+    sentence = "the disk with runs/bad is full at step 3: make room"
+    jobs[0].log.write_text(f"step 3\nmixit-titan: {sentence}\n")
+    with pytest.raises(RunFailed, match=f"^{sentence}$"):
+        Runner(jobs, at_a_time=2).run()
+    assert [(name, process.ended) for name, _, process in started] == [
+        ("bad", False),
+        ("task1", True),
+    ]
 
 
 def test_a_job_waits_for_what_it_reads(make: Callable[..., Job], started: list) -> None:

@@ -161,3 +161,12 @@ def test_there_are_28_claims_and_each_has_a_name_of_its_own() -> None:
     ids = [c.id for exhibit in EXHIBITS.values() for c in exhibit.claims]
     assert len(ids) == len(set(ids)) == 28
     assert all(id.partition(".")[0] in EXHIBITS for id in ids)
+
+
+def test_uniform_attention_of_nothing_is_no_mistake() -> None:
+    """A resampled mean of few seeds is clipped at 0."""
+    heads = ("previous-token head", "induction head")
+    shares = {"layer 1": 0.5, "layer 2": 0.4, "uniform": 0.0}
+    figures = {head: shares for head in heads} | {"the model": {"accuracy": 1.0}}
+    for claim in EXHIBITS["figure3"].claims:
+        assert 400 <= claim.effect.of(figures) <= 500

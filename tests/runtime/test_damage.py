@@ -12,9 +12,12 @@ from mixit_titan.config.checks import check_folder
 from mixit_titan.config.run import load_run
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.errors import ConfigError
+from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.tensor_reader import DamagedCheckpoint
 from mixit_titan.runtime.trained import load_trained
+from tests.forkserver import Forkserver
 
+from . import strangers_worker
 from .conftest import SMALL, STEPS, Runs
 
 
@@ -52,6 +55,24 @@ def test_flipped_bits_are_found_or_change_nothing(
         else:
             assert all(torch.equal(weights[name], expected[name]) for name in expected), seed
     assert found >= (len(seeds) if bytes_ > 1 and not older else len(seeds) // 10)
+
+
+def test_no_run_resumes_from_flipped_bits(
+    runs: Runs, tmp_path: Path, forkserver: Forkserver
+) -> None:
+    """Eight copies with 20 of them each, and no checkpoint before it."""
+    words = [*SMALL, "--data.path", str(runs.data), "--training.steps", str(STEPS + 2)]
+    folders = [tmp_path / str(seed) for seed in range(8)]
+    for seed, folder in enumerate(folders):
+        shutil.copytree(runs.folder("standard"), folder)
+        flip(folder / "checkpoint" / f"step-{STEPS}", random.Random(seed), 20)
+    jobs = [(str(shipped_configs()["debug_standard"]), words, folder) for folder in folders]
+    forkserver.run_ranks(1, len(jobs), strangers_worker.main, jobs)
+    for folder in folders:
+        said = (folder / "said").read_text()
+        assert f"the checkpoint {folder}/checkpoint/step-{STEPS} is damaged: " in said
+        assert said.endswith("choose another --dump_folder to start again")
+        assert read_metrics(folder / "metrics.jsonl")[-1]["step"] == STEPS
 
 
 def damage(checkpoint: Path, key: str = "tok_embeddings.weight") -> None:

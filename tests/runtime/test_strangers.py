@@ -1,5 +1,6 @@
 """No command runs code that came with a checkpoint: it ends in one sentence."""
 
+import contextlib
 import itertools
 import pickle
 import shutil
@@ -9,9 +10,16 @@ import pytest
 import torch
 
 from mixit_titan.cli import main
+from mixit_titan.config.job import training_job
 from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.drill.comparison import compare
+from mixit_titan.drill.run import DrillFailed
+from mixit_titan.errors import ConfigError
+from mixit_titan.jobs.runner import Runner
+from mixit_titan.tasks.job import task_job
 from tests.evaluation.local_tasks import write_tasks
 from tests.forkserver import Forkserver
+from tests.tasks.conftest import make_run
 
 from . import strangers_worker
 from .conftest import SMALL, STEPS, Runs
@@ -131,6 +139,53 @@ def test_the_weights_of_a_task_are_no_pickle(
     with pytest.raises(SystemExit) as exit_:
         main()
     assert exit_.value.code == 2 and "model.safetensors cannot be read" in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("poison", ("weight", "weight's file", "metadata"))
+def test_the_harness_of_others_runs_no_code(runs: Runs, tmp_path: Path, poison: str) -> None:
+    """`lm_eval --model mixit_titan --model_args run=DIR`."""
+    pytest.importorskip("lm_eval", reason="lm-eval (the extra `eval`) is not installed")
+    from mixit_titan.evaluation.harness import MixitTitan
+
+    run = shutil.copytree(runs.folder("mixit"), tmp_path / "run")
+    POISONS[poison](run / "checkpoint" / f"step-{STEPS}", Attack(tmp_path / "made"))
+    with pytest.raises(ConfigError, match=str(run)):
+        MixitTitan.create_from_arg_string(f"run={run}")
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_the_drill_runs_no_code(runs: Runs, tmp_path: Path, poison: str) -> None:
+    """It compares what is saved in its folder."""
+    good, run = runs.folder("standard"), shutil.copytree(runs.folder("standard"), tmp_path / "run")
+    POISONS[poison](run / "checkpoint" / f"step-{STEPS}", Attack(tmp_path / "made"))
+    with contextlib.suppress(ConfigError, DrillFailed):  # what is no tensor is not compared
+        compare(run, good, steps=STEPS)
+    assert not (tmp_path / "made").exists()
+
+
+def test_jobs_run_no_code(runs: Runs, tmp_path: Path, job_server: None) -> None:
+    """Those of demo, ladder and reproduce are trainings, those of sweep and suite are tasks."""
+    train, task = tmp_path / "train", tmp_path / "task"
+    attack = Attack(tmp_path / "made")
+    shutil.copytree(runs.folder("standard"), train)
+    POISONS["step"](train / "checkpoint" / f"step-{STEPS}", attack)
+    task.mkdir()
+    (task / "checkpoint.pt").write_bytes(saved({"described": attack}))
+    words = [*SMALL, "--data.path", str(runs.data), "--training.steps", str(STEPS + 2)]
+    run = make_run("addition", "--steps 2 --layers 1")
+    runner = Runner(
+        [
+            training_job("debug_standard", words, train, name="train", steps=STEPS + 2, nproc=1),
+            task_job(run, task, name="task"),
+        ]
+    )
+    runner.run()
+    assert runner.failed.keys() == {train, task}
+    for job in runner.jobs:
+        said = job.log.read_text().splitlines()[-1]
+        assert said.startswith("mixit-titan: ") and "checkpoint" in said, said
     assert not (tmp_path / "made").exists()
 
 

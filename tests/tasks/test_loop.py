@@ -1,6 +1,8 @@
 """The light loop: resume, early stop, schedule, what it writes, what it refuses."""
 
 import json
+import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,31 +29,46 @@ from mixit_titan.tasks.models import build_model
 from mixit_titan.tasks.prefetch import prefetched
 from mixit_titan.tasks.progress import Reporter
 from mixit_titan.tasks.settings import Settings
+from mixit_titan.tasks.stopping import noted_signals
 from tests.tasks.conftest import TINY, make_run
 
 ADDITION = "--digits 2 --test 40 --variant frozen_qk"
 
-# A run that the kernel kills in the middle of step 13, three steps after a checkpoint.
-KILLED = """
-import os, signal, sys
+# A run that gets a signal in the middle of step 13, three steps after a checkpoint.
+ENDED = """
+import os, sys
 from mixit_titan.tasks import loop
 from mixit_titan.tasks.command import task_command
 whole_step = loop.Loop._train_step
 def step(self, batch):
     if self.step == 12:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), {number})
     whole_step(self, batch)
 loop.Loop._train_step = step
 task_command(sys.argv[1:])
 """
 
 
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, fit: Callable) -> None:
-    words = ["addition", *TINY.split(), *ADDITION.split()]
-    command = [sys.executable, "-c", KILLED, *words, "--device", "cpu"]
-    killed = subprocess.run([*command, "--out", str(tmp_path / "killed")], timeout=600)
-    assert killed.returncode == -signal.SIGKILL
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_was_ended_goes_on_bit_for_bit(
+    tmp_path: Path, fit: Callable, how: signal.Signals
+) -> None:
+    """Ctrl-C and SIGTERM save what was learned."""
+    words = ["addition", *TINY.split(), *ADDITION.split(), "--device", "cpu"]
+    words += ["--out", str(tmp_path / "killed")]
+    code = ENDED.format(number=int(how))
+    command = [sys.executable, "-c", code, *words]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=600)
     assert not (tmp_path / "killed" / "result.json").exists()
+    if how == signal.SIGKILL:
+        assert ended.returncode == -how
+    else:
+        assert ended.returncode == 128 + how
+        *_, said, command = ended.stderr.splitlines()
+        assert said == "Stopped after step 13: saved. Resume it with"
+        assert command == f"  {shlex.join(['mixit-titan', 'task', *words])}"
+    state = torch.load(tmp_path / "killed" / "checkpoint.pt", weights_only=True)
+    assert state["step"] == (10 if how == signal.SIGKILL else 13)
     resumed, unbroken = (fit(make_run("addition", ADDITION), name) for name in ("killed", "whole"))
     weights = [load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole")]
     assert weights[0].keys() == weights[1].keys()
@@ -63,6 +80,17 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, fit: Callable) -> None
     assert [
         [{k: v for k, v in line.items() if k != "seconds"} for line in run] for run in lines
     ] == [[{k: v for k, v in line.items() if k != "seconds"} for line in lines[1]]] * 2
+
+
+def test_a_second_ctrl_c_ends_a_run_at_once(capfd: pytest.CaptureFixture) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), noted_signals() as noted:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert noted == [signal.SIGTERM, signal.SIGINT]
+        assert "Ctrl-C again ends at once" in capfd.readouterr().err
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_the_folder_of_a_run(tmp_path: Path, fit: Callable) -> None:

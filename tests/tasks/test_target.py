@@ -19,7 +19,7 @@ from mixit_titan.tasks.mad_memorization import MadMemorization
 from mixit_titan.tasks.memorization import Memorization
 from mixit_titan.tasks.presets import PRESETS
 from mixit_titan.tasks.retrieval import Retrieval
-from mixit_titan.tasks.stopping import stopping_examples
+from mixit_titan.tasks.target import stopping_examples
 from mixit_titan.tasks.task import Task, task_class
 from tests.tasks.conftest import make_run
 from tests.tasks.test_validation import rows
