@@ -57,7 +57,7 @@ def test_a_report_has_values_figures_and_verdicts(reproduced: Path) -> None:
             assert 0 <= low <= min(two) and max(two) <= high <= 1
     assert depth["seconds"] > 0 and depth["jobs_left"] == 0
     (note,) = depth["notes"]
-    assert "random has settings of its own, init_std 0.0566" in note
+    assert "random init_std 0.0566, embedding_std 0.02" in note
     assert "layers 1/2" in depth["setting"] and "digits 2" in depth["setting"]
     assert (reproduced / depth["figure"]).read_bytes()[1:4] == b"PNG"
     verdicts = {claim["id"]: claim["verdict"] for claim in found["claims"]}
