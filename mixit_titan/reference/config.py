@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import io
-import json
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
@@ -17,6 +16,7 @@ from mixit_titan.config.sections import (
     TopLevel,
     defaults,
 )
+from mixit_titan.files import json_text
 from mixit_titan.model.recipes import RANGES as RECIPE
 from mixit_titan.model.recipes import RECIPES, Recipe
 from mixit_titan.model.shapes import FLAVORS, Shape
@@ -162,7 +162,7 @@ def toml(value: Any) -> str:
     """A value as a file has it; nothing for one that is absent."""
     if value is None or value == "" or value == []:
         return ""
-    return f"`{json.dumps(value)}`"
+    return f"`{json_text(value)}`"
 
 
 def _is_torchtitan(form: type) -> bool:

@@ -95,8 +95,8 @@ def test_a_folder_is_whole_or_not_there(
         patch.setattr(command, "save_file", full)
         with pytest.raises(SystemExit) as exit_:
             call(patch, *arguments)
-    assert exit_.value.code == 2
-    assert "No space left on device" in capsys.readouterr().err
+    assert exit_.value.code == 1
+    assert f"the disk with {tmp_path}/out is full" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
     (tmp_path / "out").mkdir()
     call(monkeypatch, *arguments)

@@ -74,7 +74,7 @@ def test_what_makes_a_task_longer_has_another_name(task: str, key: str) -> None:
         ("parity", "--test-length 32 16", "above the training length, --length 16"),
         ("modular", "--test-length 5", "have one length only"),
         ("mad_recall", "--test-length 65", "an even length"),
-        ("retrieval", "--test-length 21", "only 20 different keys"),
+        ("retrieval", "--test-length 25", "only 24 different keys"),
     ],
 )
 def test_a_length_that_cannot_be_is_one_sentence(task: str, words: str, message: str) -> None:
