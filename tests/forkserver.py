@@ -107,8 +107,11 @@ class Forkserver:
         place = (dict(os.environ if environment is None else environment), os.getcwd())
         output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed by Process)
         status, theirs = os.pipe()
-        request = pickle.dumps((place, pickle.dumps((function, arguments))))
-        socket.send_fds(self._connection, [request], [output.fileno(), theirs])
+        # In a file: a message of a socket has 200 kB at most, which an argument can be longer than.
+        with tempfile.TemporaryFile(buffering=0) as request:
+            request.write(pickle.dumps((place, pickle.dumps((function, arguments)))))
+            sent = [output.fileno(), theirs, request.fileno()]
+            socket.send_fds(self._connection, [b"call"], sent)
         os.close(theirs)
         return Process(status, output)
 
@@ -176,11 +179,11 @@ def _serve(connection: socket.socket) -> bytes | None:
             _reap(running)
         if connection.fileno() not in ready:
             continue
-        request, descriptors, *_ = socket.recv_fds(connection, 1 << 20, 2)
-        if not request:
+        message, descriptors, *_ = socket.recv_fds(connection, 16, 3)
+        if not message:
             _end(running)
             return None
-        output, status = descriptors
+        output, status, request = descriptors
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
@@ -190,9 +193,10 @@ def _serve(connection: socket.socket) -> bytes | None:
             return _begin(request, output, status)
         running[pid] = status
         os.close(output)
+        os.close(request)
 
 
-def _begin(request: bytes, output: int, status: int) -> bytes:
+def _begin(request: int, output: int, status: int) -> bytes:
     """Turn a fork into a process as a terminal would start it."""
     os.setsid()
     os.write(status, _NUMBER.pack(os.getpid()))  # from now on it can be signalled as a group
@@ -202,7 +206,9 @@ def _begin(request: bytes, output: int, status: int) -> bytes:
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
-    (environment, folder), call = pickle.loads(request)
+    with open(request, "rb") as file:
+        file.seek(0)
+        (environment, folder), call = pickle.load(file)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

@@ -17,7 +17,7 @@ from mixit_titan.cli import COMMANDS, main
 from mixit_titan.config.shipped import shipped_configs
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.metrics import read_metrics
-from mixit_titan.runtime.run_state import read_state
+from mixit_titan.runtime.run_state import StateFile, read_state
 from tests.forkserver import Forkserver, Process, mixit_titan
 from tests.processes import assert_groups_end
 
@@ -151,6 +151,26 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(
         assert code == 0 and said in output, output
     steps = [line["step"] for line in read_metrics(run / "metrics.jsonl") if "loss" in line]
     assert steps == list(range(1, saved + 4))
+
+
+def test_a_run_killed_after_its_last_checkpoint_still_gets_its_last_validation(
+    tmp_path: Path, forkserver: Forkserver
+) -> None:
+    run = tmp_path / "run"
+    words = train_words(run, "--nproc", "1", steps=4)
+    for killed in (False, True):
+        with forkserver.start(mixit_titan, *words) as process:
+            assert process.wait(300) == 0, process.output()
+        if not killed:
+            unbroken = read_metrics(run / "metrics.jsonl")
+            assert [line["step"] for line in unbroken if "validation_loss" in line] == [0, 4]
+            kept = "".join(json.dumps(line) + "\n" for line in unbroken[:-1])
+            (run / "metrics.jsonl").write_text(kept)
+            StateFile(str(run)).write("running", 3)
+    resumed = read_metrics(run / "metrics.jsonl")
+    assert [line["step"] for line in resumed] == [line["step"] for line in unbroken]
+    assert resumed[-1]["validation_loss"] == unbroken[-1]["validation_loss"]
+    assert read_state(run) == ("finished", 4, "")
 
 
 def test_a_demo_that_is_terminated_leaves_no_training_behind(

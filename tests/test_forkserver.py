@@ -45,6 +45,15 @@ def test_output_code_and_environment_are_the_process_s_own(
         assert interrupted.wait(60) == -signal.SIGTERM
 
 
+def test_an_argument_may_be_longer_than_a_message_of_a_socket(bare: Forkserver) -> None:
+    with bare.start(print_length, "x" * 10**6) as process:
+        assert process.wait(60) == 0 and process.output() == "1000000\n"
+
+
+def print_length(word: str) -> None:
+    print(len(word), flush=True)
+
+
 def test_a_rank_that_fails_ends_the_others(bare: Forkserver) -> None:
     with pytest.raises(AssertionError, match="rank 1 fails"):
         bare.run_ranks(2, 1, exec_rank, "raise SystemExit('rank 1 fails')")

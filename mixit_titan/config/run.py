@@ -122,7 +122,7 @@ def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None
         with _command_said([path, *overrides], _same_ranks(world_size)):
             train(run)  # whoever has started the ranks says how to resume
         return
-    if latest_step(run) == run.training.steps:
+    if _is_finished(run):
         print(f"The run in {run.dump_folder} is finished: raise --training.steps to continue")
         return
     with locked(Path(run.dump_folder), "--dump_folder"):
@@ -138,6 +138,16 @@ def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None
         code = 128 + (signal.SIGINT if was_interrupted() else signal.SIGTERM)
     if code:
         sys.exit(code)
+
+
+def _is_finished(run: Trainer.Config) -> bool:
+    """A run that was killed between its last checkpoint and its last validation has that step's
+    validation still to do; from weights alone it cannot resume."""
+    if latest_step(run) != run.training.steps:
+        return False
+    state, checkpoint = read_state(Path(run.dump_folder)), run.checkpoint
+    weights_alone = checkpoint.last_save_model_only or checkpoint.last_save_in_hf
+    return weights_alone or state is None or state.word == "finished"
 
 
 @contextlib.contextmanager
