@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from mixit_titan.jobs.lock import FolderLock
 from mixit_titan.slurm import status
 from mixit_titan.slurm.status import StatusArguments, run_status, show_status
+from mixit_titan.tasks.checkpoint import FILE
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +94,28 @@ def test_a_run_that_has_kept_its_times_shows_its_goodput(tmp_path: Path) -> None
     (tmp_path / "times.jsonl").write_text(json.dumps(times) + "\n")
     found = run_status(tmp_path, True)
     assert found.goodput == "83%" and found.said == "2 batches skipped"
+
+
+def test_a_task_says_whether_it_is_running_dead_stopped_or_finished(
+    tmp_path: Path, gone: int
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 5, "loss": 0.5}\n')
+    assert run_status(tmp_path, True).state == "-"
+    lock = FolderLock(tmp_path, "--out")
+    assert run_status(tmp_path, True).state == "running"
+    owner = json.loads((tmp_path / ".lock").read_text())
+    (tmp_path / ".lock").write_text(json.dumps(owner | {"pid": gone}))
+    assert run_status(tmp_path, True).state == "dead"
+    lock.release()
+    (tmp_path / FILE).touch()
+    assert run_status(tmp_path, True).state == "stopped"
+    (tmp_path / "result.json").touch()
+    assert run_status(tmp_path, True).state == "finished"
+
+
+def test_a_dead_run_resumes_only_where_it_has_a_checkpoint(tmp_path: Path, gone: int) -> None:
+    write_run(tmp_path, process=gone, host=socket.gethostname(), age=30)
+    assert run_status(tmp_path, True).said.endswith("start it again to begin anew")
 
 
 def test_it_never_dies_of_what_it_finds(

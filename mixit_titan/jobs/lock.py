@@ -132,6 +132,23 @@ class FolderLock:
             self._file = -1
 
 
+def owner_lives(folder: Path) -> bool | None:
+    """Whether a process is writing to a folder; None: nobody holds or has left a lock. It only
+    looks, so that it never stands in the way of an owner."""
+    path = folder / ".lock"
+    try:
+        file = regular(str(path), os.O_RDONLY)
+    except (OSError, ConfigError):
+        return None
+    try:
+        owner, age = _read(file), time.time() - os.fstat(file).st_mtime
+    finally:
+        os.close(file)
+    if owner is not None and owner["host"] == socket.gethostname():
+        return _started(owner["pid"]) == owner["started"]
+    return age < _LEASE
+
+
 def _flock(file: int) -> bool | None:
     """Whether nobody has it; None where the file system has no locks."""
     try:
