@@ -38,6 +38,12 @@ def end_with_launcher() -> None:
         end_with_parent(int(os.environ.get(LAUNCHER, "0")))
 
 
+def ending_with_this(*words: str) -> list[str]:
+    """The command `mixit-titan WORDS`, for a process that ends with this one."""
+    code = f"from mixit_titan.parent import end_with_parent; end_with_parent({os.getpid()}); "
+    return [sys.executable, "-c", f"{code}from mixit_titan.cli import main; main()", *words]
+
+
 def _look(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_SECONDS_BETWEEN)

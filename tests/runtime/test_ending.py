@@ -120,6 +120,28 @@ def test_a_rank_looks_whether_its_launcher_is_gone_already(
         assert rank.wait(10) == code
 
 
+STARTER = """
+import subprocess
+from mixit_titan.parent import ending_with_this
+python, option, code = ending_with_this()
+assert code.endswith("from mixit_titan.cli import main; main()")
+code = code.partition("from mixit_titan.cli")[0]  # in place of what the command does, it sleeps
+code += "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+subprocess.run([python, option, code])
+"""
+
+
+def test_a_command_that_another_has_started_ends_with_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTER], stdout=-1, text=True) as starter:
+        command = Path("/proc", starter.stdout.readline().strip())
+        assert command.name.isdecimal() and command.exists()
+        starter.kill()
+        deadline = time.monotonic() + 5
+        while command.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
 @pytest.mark.parametrize("when", ["they start", "they train"])
 def test_ranks_end_with_a_launcher_that_is_killed(
     tmp_path: Path, forkserver: Forkserver, when: str
