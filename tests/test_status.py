@@ -1,6 +1,7 @@
 """`mixit-titan status`, without a Slurm: it tells what lives from what is dead, and never dies of
 what it finds."""
 
+import errno
 import json
 import os
 import socket
@@ -116,6 +117,25 @@ def test_a_task_says_whether_it_is_running_dead_stopped_or_finished(
 def test_a_dead_run_resumes_only_where_it_has_a_checkpoint(tmp_path: Path, gone: int) -> None:
     write_run(tmp_path, process=gone, host=socket.gethostname(), age=30)
     assert run_status(tmp_path, True).said.endswith("start it again to begin anew")
+
+
+def test_a_private_folder_of_somebody_else_hides_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    for name in ("mine", "private"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "state").write_text("finished 9\n")
+    stat = os.stat
+
+    def denied(path: object, **settings: object) -> os.stat_result:
+        if "private/" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, **settings)
+
+    monkeypatch.setattr(os, "stat", denied)
+    monkeypatch.chdir(tmp_path)
+    show_status(StatusArguments())
+    assert "runs/mine  finished" in capfd.readouterr().out
 
 
 def test_it_never_dies_of_what_it_finds(

@@ -74,8 +74,9 @@ class FolderLock:
         with self._guard:  # no beat goes to a file that is closed meanwhile
             if self._file != -1:
                 self._released.set()
-                with contextlib.suppress(OSError):
-                    self._path.unlink()
+                if self._taken_by() is None:
+                    with contextlib.suppress(OSError):
+                        self._path.unlink()
                 self._forget()
 
     def _take(self, folder: Path, option: str) -> int:
@@ -114,9 +115,8 @@ class FolderLock:
         """End this process where it was suspended for so long that another took the folder: it must
         not write there again, not even a checkpoint."""
         with self._guard:
-            owner = None if self._file == -1 else _read(self._file)
-        ours = _ourselves()
-        if owner is not None and any(owner[key] != ours[key] for key in ours):
+            owner = self._taken_by()
+        if owner is not None:
             print(
                 f"mixit-titan: process {owner['pid']} on {owner['host']} took {self._path.parent} "
                 f"while this one stood still for over {_LEASE:.0f} s: this one ends",
@@ -124,6 +124,12 @@ class FolderLock:
                 flush=True,
             )
             os._exit(1)
+
+    def _taken_by(self) -> Owner | None:
+        """Who has written to the lock of this process."""
+        owner, ours = None if self._file == -1 else _read(self._file), _ourselves()
+        taken = owner is not None and any(owner[key] != ours[key] for key in ours)
+        return owner if taken else None
 
     def _forget(self) -> None:
         """Also in a fork, which may outlive the owner and is not to keep the folder."""
@@ -198,7 +204,7 @@ def _is_dead(owner: Owner | None, free: bool | None, path: Path) -> bool:
     ours = _ourselves()
     if owner["host"] == ours["host"]:
         return _started(owner["pid"]) != owner["started"] if free is None else free
-    if owner["job"] and owner["job"] == ours["job"] and owner["restart"] < ours["restart"]:
+    if owner["job"] == ours["job"] and owner["restart"] < ours["restart"]:
         return True
     return _stands_still(owner, path)
 

@@ -192,4 +192,5 @@ def _all_runs() -> list[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("job", "state", "metrics.jsonl"))
+    # Not Path.exists, which fails where the folder is private to somebody else.
+    return any(os.path.exists(folder / name) for name in ("job", "state", "metrics.jsonl"))
