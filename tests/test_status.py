@@ -108,6 +108,7 @@ def test_a_task_says_whether_it_is_running_dead_stopped_or_finished(
     (tmp_path / ".lock").write_text(json.dumps(owner | {"pid": gone}))
     assert run_status(tmp_path, True).state == "dead"
     lock.release()
+    (tmp_path / ".lock").unlink()
     (tmp_path / FILE).touch()
     assert run_status(tmp_path, True).state == "stopped"
     (tmp_path / "result.json").touch()
