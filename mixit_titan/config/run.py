@@ -21,6 +21,7 @@ from mixit_titan.config.checks import (
     check_loss,
     check_memory,
 )
+from mixit_titan.config.ending import print_ending
 from mixit_titan.config.plan import Plan, plan_run
 from mixit_titan.config.sections import DataSection, LossSection
 from mixit_titan.config.toml import fill, read_run
@@ -122,6 +123,8 @@ def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None
     if world_size is not None:
         with _command_said([path, *overrides], _same_ranks(world_size)):
             train(run)  # whatever started the ranks says how to resume
+        if os.environ["RANK"] == "0":
+            print_ending(run)
         return
     if _is_finished(run):
         print(f"The run in {run.dump_folder} is finished: raise --training.steps to continue")
@@ -139,6 +142,8 @@ def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None
         code = 128 + (signal.SIGINT if was_interrupted() else signal.SIGTERM)
     if code:
         sys.exit(code)
+    if ranks == 1:  # of several, the first one has printed it
+        print_ending(run)
 
 
 def _is_finished(run: Trainer.Config) -> bool:

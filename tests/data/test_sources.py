@@ -134,7 +134,7 @@ def test_the_standard_library_is_there() -> None:
         ({"name": "wikitext-2", "subset": "x"}, "--subset is for fineweb-edu"),
         (
             {"name": "stdlib", "validation_documents": 5},
-            "given alone: name --train-documents",
+            "--validation-documents needs --train-documents",
         ),
         ({"name": "stdlib", "train_documents": 0}, "--train-documents is 0: it must be at least 1"),
     ],

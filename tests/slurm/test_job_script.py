@@ -195,7 +195,7 @@ def test_two_jobs_do_not_run_in_one_folder(jobs: Jobs) -> None:
     first = jobs.numbers["shared"]
     second = jobs.cluster.run("sbatch", "--parsable", str(folder / "job.sbatch")).strip()
     assert jobs.cluster.wait(second) == "FAILED"
-    assert f"job {first} is still running in {folder}: let it, or stop it first" in log(folder)
+    assert f"job {first} is still running in {folder}: wait for it, or stop it" in log(folder)
     assert (folder / "job").read_text() == f"{first}\n" and len(jobs.starts("shared")) == 1
     jobs.cluster.run("scancel", first)
 
