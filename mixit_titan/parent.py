@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, however that ended."""
+"""Processes that end with their parent, however it ended."""
 
 import ctypes
 import os
@@ -12,16 +12,16 @@ LAUNCHER = "MIXIT_TITAN_LAUNCHER"
 _PR_SET_PDEATHSIG = 1
 _SECONDS_BETWEEN = 1.0
 
-_process = 0  # the one that has been told; a fork of it has not
+_process = 0  # the process that is set up; a fork of it is not
 
 
 def end_with_parent(parent: int | None = None) -> None:
-    """Kill this process when its parent is gone: it would write beside what is started next. Linux
-    does so by itself, also while Python is not running; a thread looks where it does not. `parent`:
-    its number, by which one that is gone already is noticed.
+    """Kill this process when its parent is gone, because it would write beside the process that
+    replaces it. Linux does so by itself, even while Python is not running; elsewhere a thread
+    polls. `parent` is the parent's process ID, by which one that is already gone is noticed.
 
-    For a process that was started by the main thread of its parent: Linux takes the end of the
-    thread for the end of the parent.
+    The parent must have started this process from its main thread: Linux takes the end of the
+    starting thread for the end of the parent.
     """
     global _process
     if _process == os.getpid():
@@ -33,7 +33,7 @@ def end_with_parent(parent: int | None = None) -> None:
 
 
 def end_with_launcher() -> None:
-    """For a rank, as early as possible: a torchrun that was killed cannot end it."""
+    """Called by a rank as early as possible: a torchrun that was killed cannot end its ranks."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         end_with_parent(int(os.environ.get(LAUNCHER, "0")))
 

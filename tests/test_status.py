@@ -82,9 +82,9 @@ def test_a_run_is_where_its_state_says_also_if_an_earlier_start_came_further(
 
 
 def test_a_run_that_hung_says_how(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("hung 7 the run stands still: rank 1 is ...\n")
+    (tmp_path / "state").write_text("hung 7 the run makes no progress: rank 1 is ...\n")
     found = run_status(tmp_path, True)
-    assert found.state == "hung" and found.said.startswith("the run stands still")
+    assert found.state == "hung" and found.said.startswith("the run makes no progress")
 
 
 def test_a_run_that_has_kept_its_times_shows_its_goodput(tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ from mixit_titan.doctor.command import DoctorArguments
 from mixit_titan.drill.arguments import DrillArguments
 from mixit_titan.evaluation.command import EvalArguments
 from mixit_titan.export.command import ExportArguments
+from mixit_titan.fields import Entry, entries, kind, table
 from mixit_titan.generation.command import GenerateArguments
 from mixit_titan.gpu_check.command import Arguments as GpuCheckArguments
 from mixit_titan.ladder.command import LadderArguments
 from mixit_titan.options import flag
 from mixit_titan.params import ParamsArguments
-from mixit_titan.reference.fields import Entry, entries, kind, table
 from mixit_titan.reproduction.command import ReproduceArguments
 from mixit_titan.slurm.arguments import SubmitArguments
 from mixit_titan.slurm.status import StatusArguments

@@ -16,12 +16,12 @@ from mixit_titan.config.sections import (
     TopLevel,
     defaults,
 )
+from mixit_titan.fields import Entry, entries, kind, table
 from mixit_titan.files import json_text
 from mixit_titan.model.recipes import RANGES as RECIPE
 from mixit_titan.model.recipes import RECIPES, Recipe
 from mixit_titan.model.shapes import FLAVORS, Shape
 from mixit_titan.ranges import Range
-from mixit_titan.reference.fields import Entry, entries, kind, table
 
 INTRODUCTION = """\
 # Keys of a run's file

@@ -153,8 +153,8 @@ def test_a_fingerprint_is_that_of_the_vocabulary(tmp_path: Path) -> None:
     {
         b"hello world\n": "line 1 is not a token in base64 and its rank",
         b"IQ== 0\nIg==\n": "line 2 is not a token in base64 and its rank",
-        b"IQ== 0\nIg== 1\nIw== 1\n": "is damaged or cut short, a rank is there twice",
-        b"IQ== 0\n": "has 1 ranks: a byte-level tokenizer has 256 at least",
+        b"IQ== 0\nIg== 1\nIw== 1\n": "is damaged or truncated, a rank occurs twice",
+        b"IQ== 0\n": "has 1 ranks: a byte-level tokenizer has at least 256",
     }.items(),
 )
 def test_a_broken_file_of_ranks(tmp_path: Path, content: bytes, message: str) -> None:

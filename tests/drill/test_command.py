@@ -42,7 +42,7 @@ def test_two_faults_on_one_rank(
     assert "passed before" in capsys.readouterr().out
     assert json.loads((tmp_path / "drill.json").read_text()) == found
     assert drill(monkeypatch, tmp_path, *words, "--optimizer.lr", "1e-4") == 2
-    assert "has a drill with other settings" in capsys.readouterr().err
+    assert "contains a drill with other settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_too_many_in_a_row_or_in_all_end_the_run(runs: dict[int, Path]) -> None:
     said = failures(runs[2], "row")["said"]
     assert said.startswith("the loss is not finite at step 6, the last of 4 batches in a row. ")
     said = failures(runs[2], "all")["said"]
-    assert said.startswith("the loss is not finite at step 6, the last of 4 batches in all. ")
+    assert said.startswith("the loss is not finite at step 6, the last of 4 batches in total. ")
 
 
 def test_a_bad_step_ends_the_run_though_it_is_not_logged(runs: dict[int, Path]) -> None:
@@ -114,7 +114,7 @@ def test_a_bad_step_ends_the_run_though_it_is_not_logged(runs: dict[int, Path]) 
     checkpoint = runs[2] / "stopped" / "checkpoint" / "step-9"
     assert failure["said"] == (
         "the gradient norm is not finite at step 11. The last checkpoint from before that is "
-        f"{checkpoint}: resume there with a lower rate"
+        f"{checkpoint}: resume from it with a lower learning rate"
     )
 
 
@@ -125,8 +125,9 @@ def test_the_checkpoint_that_is_named_is_from_before_the_divergence(runs: dict[i
     assert {f"step-{step}" for step in range(7, 14)} <= {path.name for path in folder.iterdir()}
     failure = failures(runs[2], "diverging")
     assert failure["said"] == (
-        "the loss is not finite at step 14, after the loss had risen from step 9 on. The last "
-        f"checkpoint from before that is {folder}/step-7: resume there with a lower rate"
+        "the loss is not finite at step 14, after the loss had been rising from step 9 on. The "
+        f"last checkpoint from before that is {folder}/step-7: resume from it with a lower "
+        "learning rate"
     )
 
 
@@ -218,8 +219,8 @@ def test_without_a_checkpoint_a_run_starts_again(tmp_path: Path) -> None:
     for folder in (tmp_path, None):
         failure = explain("it failed", losses, run=Path("runs/x"), checkpoints=folder, rate=1e-3)
         assert str(failure) == (
-            "it failed, after the loss had risen from step 2 on. No checkpoint is from before "
-            "that: start again with a lower rate"
+            "it failed, after the loss had been rising from step 2 on. There is no checkpoint from "
+            "before that: start again with a lower learning rate"
         )
         assert failure.overrides == [
             "--dump_folder",

@@ -44,7 +44,7 @@ def test_the_first_ctrl_c_is_noted_and_the_second_ends_a_rank(forkserver: Forkse
         wait_until(lambda: "ready" in rank.output(), rank)
         for _ in range(2):  # at once: the terminal's, and what the launcher passes on
             os.kill(rank.pid, signal.SIGINT)
-        wait_until(lambda: "Ctrl-C again ends at once" in rank.output(), rank)
+        wait_until(lambda: "Ctrl-C again to quit now" in rank.output(), rank)
         time.sleep(0.6)
         assert rank.poll() is None
         os.kill(rank.pid, signal.SIGINT)

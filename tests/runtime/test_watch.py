@@ -1,4 +1,4 @@
-"""Runs that stand still are ended and say where; those that are only slow, or paused, are not."""
+"""Runs without progress are ended and say where; those that are only slow, or paused, are not."""
 
 import os
 import random
@@ -84,7 +84,7 @@ def test_the_sentence_names_those_first_that_are_waited_for() -> None:
     ranks[6] |= {"heard": ""}
     del ranks[7]
     assert describe(ranks, 8, "x") == (
-        "ranks 6-7 give no sign of life; rank 1 is stopped by a signal in step 12 for 33 s; "
+        "ranks 6-7 show no sign of life; rank 1 is stopped by a signal in step 12 for 33 s; "
         "rank 5 is in save (step 11) for 31 s; ranks 0, 2-4 are in step 12 for 31 s"
     )
 
@@ -181,7 +181,7 @@ def test_one_stopped_rank_of_two_ends_both(ended: dict[str, Ranks]) -> None:
     assert re.search(r"rank 1 is stopped by a signal in step 6 for \d+ s; rank 0 is", state.said)
     assert f"longer than the limit of {LIMIT:.0f} s" in state.said
     said = "".join(ranks.said)
-    assert said.count("mixit-titan: the run stands still") == 1 and "Traceback" not in said
+    assert said.count("mixit-titan: the run makes no progress") == 1 and "Traceback" not in said
     for rank in range(2):
         assert 'watched_worker.py", line' in ranks.log(rank)
 
