@@ -109,4 +109,4 @@ def test_an_unfinished_point_of_a_sweep_is_named(tmp_path: Path) -> None:
         write_task(tmp_path / name, name)
     (tmp_path / "random" / "result.json").unlink()
     found = compare(find_folders([str(tmp_path)]))
-    assert "no finished task" in found.left_out[str(tmp_path / "random")]
+    assert "neither config.json nor result.json" in found.left_out[str(tmp_path / "random")]

@@ -77,7 +77,7 @@ def test_too_few_runs_for_a_fit_are_reported_with_how_many_it_takes(ladder: Ladd
     found = json.loads((out / "ladder.json").read_text())
     assert found["fits"]["standard"]["surface"] is None
     surface, curve = found["fits"]["standard"]["missing"]
-    assert surface == "a fit of L(N, D) needs at least 7 runs, and there are 2"
+    assert surface == "fitting L(N, D) needs at least 7 runs, and there are 2"
     assert curve.startswith("a fit of L(C) needs at least 5 runs, and there are 2")
     assert surface in (out / "ladder.md").read_text()
 
