@@ -136,8 +136,8 @@ def _check_forecast(plan: Plan) -> None:
     found = read_forecast(plan.args.out)
     if found is not None:
         raise ConfigError(
-            f"{plan.args.out / 'forecast.json'} was frozen at {found['date']}: run the same command "
-            "without --forecast to train the largest runs"
+            f"{plan.args.out / 'forecast.json'} was frozen at {found['date']}: the same command "
+            "without --forecast trains the largest runs"
         )
     for run, folder in plan.largest:
         if (folder / "metrics.jsonl").exists():
