@@ -182,7 +182,7 @@ def _verdict(found: dict[str, Any]) -> str:
         if best is None:
             said.append(f"no {name}: its score counts no position of these sequences")
         elif not stands_out(found, kind):
-            said.append(f"no {name}: the best head is below {TIMES_UNIFORM:g} times uniform")
+            said.append(f"no {name}: the best score is below {TIMES_UNIFORM:g} times uniform")
         else:
             said.append(f"{name}: layer {best['layer'] + 1}, head {best['head'] + 1}")
     return "; ".join(said)

@@ -239,5 +239,5 @@ def _next(args: EvalArguments) -> str:
     run = shlex.quote(str(args.run_dir))
     return (
         "Next: --step N evaluates an earlier checkpoint; mixit-titan analyze timeline "
-        f"{run} looks at all of them"
+        f"{run} analyzes all of them"
     )

@@ -142,8 +142,8 @@ def _check_forecast(plan: Plan) -> None:
     for run, folder in plan.largest:
         if (folder / "metrics.jsonl").exists():
             raise ConfigError(
-                f"--forecast comes too late, because {run.name} has been started ({folder}): name "
-                "another --out, or leave out --forecast"
+                f"--forecast comes too late: {run.name} has been started ({folder}); name another "
+                "--out, or leave out --forecast"
             )
 
 

@@ -1,7 +1,7 @@
 """A claim of the paper: a sentence that arithmetic decides, on the paper's results and on ours.
 
 Besides the order or difference that it states, a claim requires some results to reach a level near
-the paper's: models that have learned nothing are all alike, and their order means nothing.
+the paper's: models that have learned nothing do not differ, and their order means nothing.
 """
 
 import math
