@@ -36,9 +36,10 @@ def notes(ladder: Ladder) -> list[str]:
     """Sentences on progress, on what is left out, on the trends, and on the forecast."""
     depths = ", ".join(map(str, ladder.scale.depths))
     said = [
-        f"{len(ladder.points)} of {len(ladder.runs)} runs are finished, at depths {depths}, on "
-        f"{ladder.scale.text}. Losses are in nats per token after the last step, on the same "
-        f"{ladder.scale.validation_rows:,} validation rows; 95% intervals are in parentheses."
+        f"{len(ladder.points)} of {len(ladder.runs)} runs are finished, at depths {depths}, "
+        f"trained on {ladder.scale.text}. N counts the parameters of the layers, D the training "
+        "tokens, C the training FLOPs. Losses are in nats per token after the last step, on the "
+        f"same {ladder.scale.validation_rows:,} validation rows; 95% intervals are in parentheses."
     ]
     said += [f"Left out: {name}: {why}." for name, why in ladder.left_out.items()]
     for stack, found in ladder.fits.items():

@@ -42,8 +42,8 @@ class Level:
             if self.most == math.inf
             else f"at most {self.unit.show(self.most)}"
         )
-        places = {EVERY: " everywhere", FIRST: " in the first column", LAST: " in the last column"}
-        return f"{self.row} {bound}{places.get(self.column, f' in {self.column}')}"
+        places = {EVERY: "every column", FIRST: "the first column", LAST: "the last column"}
+        return f"{self.row} {bound} in {places.get(self.column, self.column)}"
 
     def met(self, figures: Figures) -> bool:
         """Whether the results reach it; raises Missing."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mixit_titan.reproduction.verdicts import FAILS, HOLDS, NOT_RUN, UNDECIDED, VERDICTS, WEAKLY
+from mixit_titan.reproduction.verdicts import FAILS, HOLDS, VERDICTS, WEAKLY
 from mixit_titan.tables import markdown_table
 
 
@@ -34,34 +34,32 @@ def markdown_report(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_PLURAL = {
-    HOLDS: "hold",
-    WEAKLY: "hold weakly",
-    UNDECIDED: "are undecided",
-    FAILS: "do not hold",
-    NOT_RUN: "are not run",
-}
+_PLURAL = {HOLDS: "hold", WEAKLY: "hold weakly", FAILS: "do not hold"}
 
 
 def summary(found: dict[str, Any]) -> str:
     """Scale, verdicts and environment in two sentences."""
     verdicts = [claim["verdict"] for claim in found["claims"]]
-    counts = ", ".join(f"{verdicts.count(verdict)} {_PLURAL[verdict]}" for verdict in VERDICTS)
+    counts = ", ".join(_counted(verdicts.count(verdict), verdict) for verdict in VERDICTS)
     where = found["environment"]
     steps = f", a rehearsal of {found['steps']} steps" if found["steps"] else ""
     return (
-        f"{found['scale']} scale{steps}, seeds from {found['first_seed']:,} on. "
-        f"{len(verdicts)} claims: {counts}. Run on {where['device']} with {where['cores']} cores, "
+        f"At {found['scale']} scale{steps}, with seeds from {found['first_seed']:,} on: "
+        f"{len(verdicts)} claims, {counts}. Run on {where['device']} with {where['cores']} cores, "
         f"torch {where['torch']}, Python {where['python']}, mixit_titan {where['mixit_titan']} "
         f"at commit {where['commit'] or 'unknown'}; {found['seconds']:,.0f} s of process time."
     )
+
+
+def _counted(number: int, verdict: str) -> str:
+    return f"{number} {verdict if number == 1 else _PLURAL.get(verdict, verdict)}"
 
 
 def _section(entry: dict[str, Any]) -> list[str]:
     lines = [f"## {entry['title']}", "", _values(entry), *_image(entry)]
     if entry["budgets"]:
         lines += ["Budget of one training run:", "", _budgets(entry)]
-    lines.append(f"{entry['setting']}. {entry['seconds']:,.0f} s of process time.")
+    lines.append(f"Settings: {entry['setting']}. {entry['seconds']:,.0f} s of process time.")
     return [*lines, *(f"- {note}" for note in entry["notes"]), "", f"    {entry['command']}", ""]
 
 

@@ -132,7 +132,7 @@ def _section(entry: dict[str, Any], out: Path) -> str:
 {_table(entry)}
 {_figure(entry, out)}
 {_budgets(entry)}
-<p class="soft">{escape(entry["setting"])}. {entry["seconds"]:,.0f} s of process time.</p>
+<p class="soft">Settings: {escape(entry["setting"])}. {entry["seconds"]:,.0f} s of process time.</p>
 {f'<ul class="notes">{notes}</ul>' if notes else ""}
 <pre>{escape(entry["command"])}</pre>
 </section>
