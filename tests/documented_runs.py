@@ -19,7 +19,8 @@ SHIPPED = ("train_configs", "slurm", "benchmarks", "README.md", "LICENSE")
 _FILE = re.compile(r"`(\w+\.(?:py|toml))`[^`\n]*:\n\n((?:    .*\n|\n)+)")
 """A sentence that ends in the name of a file and a colon, and the block below it."""
 _ELSEWHERE = re.compile(
-    r"prepare (fineweb|wikitext|s3:|gs:|hf:)|--tasks |--slurm|^mixit-titan drill |\bT\b|bench --compare"
+    r"prepare (fineweb|wikitext|s3:|gs:|hf:)|--tasks |--slurm|^mixit-titan drill |\bT\b"
+    r"|bench --compare"
     r"|^mixit-titan train (?!train_configs/debug|\w+\.toml)|--array-variants|initial_load_path"
 )
 """The network, a cluster, GPUs, minutes, or a file of the reader's."""

@@ -1,4 +1,4 @@
-"""Tasks by name and by import path: the toy task of docs/own_task.md, from outside and from inside."""
+"""Tasks by name and by import path: the toy task of docs/own_task.md, from outside and inside."""
 
 import dataclasses
 import json
