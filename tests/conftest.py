@@ -49,7 +49,7 @@ FIRST = (
     "tests/bench",
 )
 # Each test can go to another worker. Of other modules, all go to one, which makes their fixtures.
-APART = ("tests/runtime/test_training.py", "tests/test_cli.py")
+APART = ("tests/runtime/test_training.py", "tests/test_cli.py", "tests/test_docs_run.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
