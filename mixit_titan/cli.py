@@ -1,7 +1,7 @@
 """The mixit-titan command: one small function per subcommand.
 
-What a command needs is imported when it is called: help, a wrong name and `params` answer without
-torch.
+What a command needs is imported when it is called, so that help, a wrong name and `params` answer
+without importing torch.
 """
 
 import sys
@@ -19,7 +19,7 @@ from mixit_titan.ranges import Range
 
 
 def main() -> None:
-    """Dispatch to a subcommand; a user's mistake ends in one sentence and exit code 2."""
+    """Dispatch to a subcommand. A user's mistake ends in one sentence and exit code 2."""
     arguments = sys.argv[1:]
     name = arguments[0] if arguments else "--help"
     with one_sentence():
@@ -34,12 +34,14 @@ def main() -> None:
 
 
 def train(arguments: list[str]) -> None:
+    """Run `mixit-titan train`, with GPUs hidden before torch is imported if the run is for the
+    CPU."""
     from mixit_titan.config.toml import check_options, read_run
 
     args, overrides = read_known_options(TrainArguments, arguments, prog="mixit-titan train")
     check_options(overrides, TrainArguments)
     if read_run(args.config, overrides).get("device") == "cpu":
-        hide_gpus()  # before torch is imported, and looks for them
+        hide_gpus()  # before torch is imported and looks for them
 
     from mixit_titan.config.run import run_train
 
@@ -48,7 +50,8 @@ def train(arguments: list[str]) -> None:
 
 @dataclass
 class TrainArguments:
-    """Train with torchtitan's Trainer. Any key of the file can be overridden on the command line.
+    """Train a model with torchtitan's Trainer, or resume a run from its newest checkpoint. Any key
+    of the file can be overridden on the command line: --section.key value.
 
     Example: mixit-titan train train_configs/debug_mixit.toml --training.steps 20
     """
@@ -56,33 +59,38 @@ class TrainArguments:
     config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
     """A TOML file, such as one of train_configs/. docs/training.md lists its keys."""
     nproc: Annotated[int | None, Range(least=1, most=4096)] = None
-    """Ranks on this machine (default: one per GPU, else 1). Ignored inside torchrun and srun."""
+    """Ranks to start on this machine (default: one per GPU, else 1). Ignored inside torchrun and
+    srun."""
 
 
 def params(arguments: list[str]) -> None:
+    """Run `mixit-titan params`."""
     from mixit_titan.params import params_command
 
     params_command(arguments)
 
 
 def prepare(arguments: list[str]) -> None:
+    """Run `mixit-titan prepare`."""
     from mixit_titan.data.command import PrepareArguments, run_prepare
 
     run_prepare(read_options(PrepareArguments, arguments, prog="mixit-titan prepare"))
 
 
 def demo(arguments: list[str]) -> None:
+    """Run `mixit-titan demo`."""
     from mixit_titan.demo import DemoArguments, run_demo
 
     run_demo(read_options(DemoArguments, arguments, prog="mixit-titan demo"))
 
 
 def submit(arguments: list[str]) -> None:
+    """Run `mixit-titan submit`."""
     from mixit_titan.config.toml import check_options
     from mixit_titan.slurm.arguments import SubmitArguments
     from mixit_titan.slurm.submit import submit as submit_run
 
-    # Its ranges are checked with all else that --dry-run gathers.
+    # Its ranges are checked together with everything else that --dry-run reports.
     args, overrides = read_known_options(
         SubmitArguments, arguments, prog="mixit-titan submit", checked=False
     )
@@ -91,12 +99,15 @@ def submit(arguments: list[str]) -> None:
 
 
 def status(arguments: list[str]) -> None:
+    """Run `mixit-titan status`."""
     from mixit_titan.slurm.status import StatusArguments, show_status
 
     show_status(read_options(StatusArguments, arguments, prog="mixit-titan status"))
 
 
 def drill(arguments: list[str]) -> None:
+    """Run `mixit-titan drill`, with GPUs hidden before torch is imported if the run is for the
+    CPU."""
     from mixit_titan.config.toml import read_run
     from mixit_titan.drill.arguments import DrillArguments
 
@@ -111,24 +122,28 @@ def drill(arguments: list[str]) -> None:
 
 
 def task(arguments: list[str]) -> None:
+    """Run `mixit-titan task`."""
     from mixit_titan.tasks.command import task_command
 
     task_command(arguments)
 
 
 def sweep(arguments: list[str]) -> None:
+    """Run `mixit-titan sweep`."""
     from mixit_titan.tasks.sweep import sweep_command
 
     sweep_command(arguments)
 
 
 def suite(arguments: list[str]) -> None:
+    """Run `mixit-titan suite`."""
     from mixit_titan.suite.command import suite_command
 
     suite_command(arguments)
 
 
 def bench(arguments: list[str]) -> None:
+    """Run `mixit-titan bench`, with GPUs hidden before torch is imported if it is for the CPU."""
     from mixit_titan.bench.arguments import means_the_cpu, read_arguments
 
     args = read_arguments(arguments)
@@ -141,48 +156,56 @@ def bench(arguments: list[str]) -> None:
 
 
 def generate(arguments: list[str]) -> None:
+    """Run `mixit-titan generate`."""
     from mixit_titan.generation.command import GenerateArguments, run_generate
 
     run_generate(read_options(GenerateArguments, arguments, prog="mixit-titan generate"))
 
 
 def evaluate(arguments: list[str]) -> None:
+    """Run `mixit-titan eval`."""
     from mixit_titan.evaluation.command import EvalArguments, run_eval
 
     run_eval(read_options(EvalArguments, arguments, prog="mixit-titan eval"), arguments)
 
 
 def export(arguments: list[str]) -> None:
+    """Run `mixit-titan export`."""
     from mixit_titan.export.command import ExportArguments, run_export
 
     run_export(read_options(ExportArguments, arguments, prog="mixit-titan export"))
 
 
 def analyze(arguments: list[str]) -> None:
+    """Run `mixit-titan analyze`."""
     from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
 
     run_analyze(read_options(AnalyzeArguments, arguments, prog="mixit-titan analyze"))
 
 
 def compare(arguments: list[str]) -> None:
+    """Run `mixit-titan compare`."""
     from mixit_titan.comparison.command import CompareArguments, run_compare
 
     run_compare(read_options(CompareArguments, arguments, prog="mixit-titan compare"))
 
 
 def ladder(arguments: list[str]) -> None:
+    """Run `mixit-titan ladder`."""
     from mixit_titan.ladder.command import LadderArguments, run_ladder
 
     run_ladder(read_options(LadderArguments, arguments, prog="mixit-titan ladder"))
 
 
 def reproduce(arguments: list[str]) -> None:
+    """Run `mixit-titan reproduce`."""
     from mixit_titan.reproduction.command import ReproduceArguments, run_reproduce
 
     run_reproduce(read_options(ReproduceArguments, arguments, prog="mixit-titan reproduce"))
 
 
 def doctor(arguments: list[str]) -> None:
+    """Run `mixit-titan doctor`."""
     from mixit_titan.doctor.command import DoctorArguments, run_doctor
 
     run_doctor(read_options(DoctorArguments, arguments, prog="mixit-titan doctor"))
@@ -214,24 +237,28 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 def _usage() -> str:
     return (
         "usage: mixit-titan COMMAND ...\n\n"
-        "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
-        "  params              parameters, FLOPs and memory of a model or a run\n"
-        "  prepare SOURCE      turn a corpus into token shards\n"
-        "  submit CONFIG.toml  give a training run to Slurm\n"
-        "  status [FOLDER]     where runs are\n"
-        "  drill CONFIG.toml   rehearse kills, hangs and full disks with a toy of a run\n"
-        "  demo                train all five variants on this machine and compare them\n"
-        "  task NAME           train and test a variant on one small task, or show its examples\n"
-        "  sweep TASK          a grid of settings, variants and seeds on one task\n"
-        "  suite NAME          a family of synthetic tasks for several stacks\n"
-        "  bench [CONFIG.toml] throughput of the variants, beside the ratio of their FLOPs\n"
-        "  generate RUN_DIR    text from a trained model\n"
-        "  eval RUN_DIR        a checkpoint on lm-eval's tasks, or on any text\n"
-        "  export RUN_DIR      a trained model as a Hugging Face folder\n"
-        "  analyze KIND [RUN]  look into a trained model, or test a theorem\n"
-        "  compare RUN [RUN]   runs side by side, at equal tokens, FLOPs and seconds\n"
-        "  ladder              sizes and budgets for each variant, fits, a forecast\n"
-        "  reproduce           the paper's tables and figures again, beside the paper's\n"
-        "  doctor              what this machine is, and whether it will do\n\n"
-        "Each command explains itself: mixit-titan train --help"
+        "train language models:\n"
+        "  demo                 train all five variants on this machine, compare them\n"
+        "  prepare SOURCE       tokenize a corpus into shards\n"
+        "  train CONFIG.toml    train a variant with torchtitan's Trainer\n"
+        "  submit CONFIG.toml   submit a training run to Slurm\n"
+        "  status [FOLDER ...]  show the state of runs\n"
+        "  ladder               train several sizes and budgets, fit scaling laws\n\n"
+        "train on synthetic tasks:\n"
+        "  task NAME            train and test one variant on one task\n"
+        "  sweep TASK           train a grid of settings, variants and seeds\n"
+        "  suite NAME           run a family of tasks for several stacks\n"
+        "  reproduce            reproduce the paper's tables and figures\n\n"
+        "use a trained model:\n"
+        "  generate RUN_DIR     generate text\n"
+        "  eval RUN_DIR         evaluate a checkpoint on lm-eval's tasks or on a text\n"
+        "  export RUN_DIR       export a model as a Hugging Face folder\n"
+        "  analyze KIND [RUN]   analyze a trained model, or test a theorem\n"
+        "  compare RUN [RUN]    compare runs at equal tokens, FLOPs and seconds\n\n"
+        "plan and check:\n"
+        "  doctor               check this machine: versions, GPUs, disk, Slurm\n"
+        "  params               parameters, FLOPs and memory of a model or a run\n"
+        "  bench [CONFIG.toml]  measure throughput, beside the ratio of FLOPs\n"
+        "  drill CONFIG.toml    rehearse kills, hangs and full disks with a toy run\n\n"
+        "Options of a command: mixit-titan COMMAND --help"
     )

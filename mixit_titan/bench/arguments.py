@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from mixit_titan.config.toml import read_run
+from mixit_titan.fields import Group
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.options import read_options
 from mixit_titan.ranges import COUNT, NOT_NEGATIVE, Range
@@ -32,11 +33,11 @@ class BenchArguments:
     config: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")] = None
     """The TOML file of a run. Without one, the options below define a run with one document per
     row, no recomputation, no compilation, and the loss in one piece."""
-    variants: tuple[str, ...] = tuple(VARIANTS)
+    variants: Annotated[tuple[str, ...], Group("models")] = tuple(VARIANTS)
     """Variants to measure, and `plain`, a Llama in plain PyTorch. `standard` is always measured."""
     stack: tuple[str, ...] = ()
     """Stacks to measure as well, such as "mixit*3 standard" "standard mixit@upper"."""
-    flavor: str | None = None
+    flavor: Annotated[str | None, Group("shape")] = None
     """A named shape (default: the config's, or debug without one). The next options change it."""
     width: str | None = None
     """Width of the residual stream."""
@@ -50,7 +51,7 @@ class BenchArguments:
     """Size of the vocabulary."""
     seq_len: str | None = None
     """Tokens in a sequence."""
-    batch: str | None = None
+    batch: Annotated[str | None, Group("training step")] = None
     """Sequences per step on each rank, in one microbatch (default: the config's, or 4 without
     one)."""
     dtype: str | None = None
@@ -70,7 +71,7 @@ class BenchArguments:
     """With several ranks, keep frozen weights `sharded` or `resident` (complete on each rank)."""
     device: Literal["auto", "gpu", "cpu"] | None = None
     """The device to measure on (default: as in the run)."""
-    rounds: Annotated[int, Range(least=1, most=10**6)] = LEAST_ROUNDS
+    rounds: Annotated[int, Range(least=1, most=10**6), Group("measurement")] = LEAST_ROUNDS
     """Timed rounds after the warm-up. Each round is one step of every variant."""
     interleaved: bool = True
     """Alternate between the variants, as many as fit into memory together. Off: one after
@@ -82,7 +83,7 @@ class BenchArguments:
     where one rank cannot hold the model."""
     profile: bool = False
     """Also write a Chrome trace of each variant, and print its most expensive operators."""
-    compare: tuple[Path, Path] | None = None
+    compare: Annotated[tuple[Path, Path] | None, Group("instead of measuring")] = None
     """Compare two bench.json files instead of measuring: write compare.json to --out, and exit with
     code 1 if a ratio has fallen by more than --tolerance."""
     tolerance: Annotated[float, NOT_NEGATIVE] = 5.0
@@ -90,7 +91,7 @@ class BenchArguments:
     limits: str | None = None
     """Compute the FLOP ratios of all flavors on a GPU, such as H100, instead of measuring, and
     write limits.json and limits.md to --out."""
-    out: Path = Path("runs/bench")
+    out: Annotated[Path, Group("output")] = Path("runs/bench")
     """Folder for bench.json, bench.png and other output."""
     overrides: Annotated[tuple[str, ...], tyro.conf.Suppress] = ()
     """Keys of a run to override: --section.key value ..."""

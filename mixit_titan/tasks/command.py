@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
+from mixit_titan.fields import Group
 from mixit_titan.files import json_text
 from mixit_titan.model.stack import as_folder
 from mixit_titan.options import typed
@@ -36,7 +38,8 @@ Train and test a variant on one small task, on a CPU or a GPU.
 Example: mixit-titan task retrieval --variant frozen_qk --out runs/retrieval
 Example: mixit-titan task addition --show 3
 
-NAME is one of {", ".join(TASKS)};
+NAME is one of
+{textwrap.fill(", ".join(TASKS), 76, initial_indent="    ", subsequent_indent="    ")}
 or MODULE:CLASS, a task of your own (docs/tasks.md, Adding a task).
 Options and defaults of a task: mixit-titan task retrieval --help"""
 
@@ -49,7 +52,7 @@ class TaskArguments(Generic[T]):
     """
 
     run: tyro.conf.OmitArgPrefixes[Run[T]]
-    preset: Literal["cpu", "paper"] = "cpu"
+    preset: Annotated[Literal["cpu", "paper"], Group("the run")] = "cpu"
     """Preset that all other defaults come from: sizes for two CPU cores, or those of the paper."""
     out: Path | None = None
     """Folder of the run (default: runs/tasks/NAME_VARIANT_HASH)."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import tyro
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.fields import Group
 from mixit_titan.files import json_text
 from mixit_titan.kernels.mixing import Noise
 from mixit_titan.model.mixers.registry import MIXERS
@@ -32,7 +33,9 @@ class Settings:
     """The model and its training, which are options of every task."""
 
     variant: Annotated[
-        str, tyro.conf.arg(help=f"{', '.join(VARIANTS)}; or a baseline: {', '.join(BASELINES)}.")
+        str,
+        Group("model"),
+        tyro.conf.arg(help=f"{', '.join(VARIANTS)}; or a baseline: {', '.join(BASELINES)}."),
     ] = "standard"
     stack: str | None = None
     """Layers that are not all alike, instead of a variant: "mixit*3 standard"."""
@@ -72,7 +75,7 @@ class Settings:
     same size at any width, or 0.02 if the recipe scales the linears itself."""
     embedding_std: Annotated[float, STD] = 1.0
     """Standard deviation of the embeddings."""
-    lr: Annotated[float, POSITIVE] = 1e-3
+    lr: Annotated[float, POSITIVE, Group("training")] = 1e-3
     """The highest learning rate, reached after the warmup."""
     batch: Annotated[int, Range(least=1, most=2**20)] = 128
     """Examples per step."""
@@ -88,14 +91,14 @@ class Settings:
     """AdamW's beta2, the decay of its second moment."""
     clip: Annotated[float, POSITIVE] = 1.0
     """Maximum gradient norm, for clipping."""
-    train: Annotated[int, EXAMPLES] = 0
+    train: Annotated[int, EXAMPLES, Group("data and evaluation")] = 0
     """Number of different training examples; 0: all that exist, or new ones at every step."""
     test: Annotated[int, EXAMPLES] = 2000
     """Number of test examples; 0: all that exist, if they are listed."""
     held_out: Literal["test", "validation"] = "test"
     """The split that is evaluated. `validation`, for choosing settings: one training example in
     eight is held out and evaluated instead of the test set."""
-    test_length: Annotated[tuple[int, ...], Range(least=1, most=2**20)] = ()
+    test_length: Annotated[tuple[int, ...], Range(least=1, most=2**16)] = ()
     """Longer sequences to test on after training, as values of --length or of whatever makes the
     task longer. For models with attention in all layers, and for an LSTM."""
     seed: Annotated[int, SEED] = 0
@@ -105,7 +108,7 @@ class Settings:
     target_accuracy: float | None = None
     """Stop at the first evaluation that reaches this accuracy on training-side examples drawn apart
     from the batches. The test set decides nothing."""
-    compile: bool = False
+    compile: Annotated[bool, Group("speed")] = False
     """Compile the model with torch.compile."""
     bf16: bool = False
     """Run the model under bfloat16 autocast."""

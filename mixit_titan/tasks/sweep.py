@@ -14,6 +14,7 @@ from rich.console import Console
 
 from mixit_titan import __version__
 from mixit_titan.errors import ConfigError
+from mixit_titan.fields import Group
 from mixit_titan.files import write_json
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.jobs.lock import locked
@@ -43,7 +44,7 @@ class SweepArguments:
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
     """A task of `mixit-titan task`, such as addition, retrieval or hop."""
-    variants: tuple[str, ...] = tuple(VARIANTS)
+    variants: Annotated[tuple[str, ...], Group("points of the grid")] = tuple(VARIANTS)
     """Variants to train."""
     grid: tuple[str, ...] = ()
     """key=value,value ... for any options of the task. The first key is the x axis of the
@@ -54,10 +55,10 @@ class SweepArguments:
     """Preset that all other settings come from: sizes for two CPU cores, or those of the paper."""
     seeds: Annotated[int, Range(least=1, most=FIRST_SEED)] = 1
     """Number of seeds: every point is trained with the seeds 0, 1, ..."""
-    choose: bool = False
+    choose: Annotated[bool, Group("choosing settings")] = False
     """Choose the settings of each variant on validation, with the seeds 10000, 10001, ..., starting
     from the values that all variants of the preset share, and write choice.json."""
-    jobs: Annotated[int, Range(least=1, most=4096)] = 1
+    jobs: Annotated[int, Range(least=1, most=4096), Group("execution and output")] = 1
     """Points to train at the same time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to train on; auto is the GPU if there is one."""

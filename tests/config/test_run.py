@@ -291,7 +291,7 @@ WRONG_GROUPS = {
     'parts = "qk"\nfreeze_after = 99': "never freeze, because freeze_after = 99 and the last step",
     'parts = "qk"\nfreeze_until = 0': "optimizer.groups.freeze_until is 0: it must be",
     'parts = "qk"\nfreeze_until = 9\nfreeze_after = 9': "would never be trained, because freeze_u",
-    'parts = "qk"': "has nothing of its own: give it lr_factor, weight_decay, freeze_until or",
+    'parts = "qk"': "changes nothing: give it lr_factor, weight_decay, freeze_until or",
     "lr_factor = 0.1": "optimizer.groups.parts is missing",
     'parts = ["qk"]\nlr_factor = 0.1': "optimizer.groups.parts in .* is ..qk..: expected",
     'parts = "qk"\nlr_factor = 0.1\n[[optimizer.groups]]\nparts = "@0"\nlr_factor = 2.0': (
@@ -331,7 +331,7 @@ def test_groups_by_the_command_line_and_in_two_stages() -> None:
     with pytest.raises(ConfigError, match="pipeline stage 1 would have nothing to train, because"):
         load_run(STANDARD, ["--optimizer.groups", frozen, *stages], world_size=2)
     only = '[{parts = "@0-3 embedding", freeze_until = 5}]'
-    with pytest.raises(ConfigError, match="num_chunks must be 1 where nothing but the head"):
+    with pytest.raises(ConfigError, match="num_chunks must be 1 if only the head"):
         words = ["--model.freeze", "norm", "--loss.num_chunks", "2"]
         load_run(STANDARD, ["--optimizer.groups", only, *words], world_size=1)
 
@@ -341,7 +341,8 @@ def test_more_ranks_than_the_batch_allows() -> None:
         load_run(DEBUG, [], world_size=3)
     local = "--training.local_batch_size"
     with pytest.raises(
-        ConfigError, match=rf"8 is no multiple of {local[2:]} = 8 times 2.*: {local} 4 divides it"
+        ConfigError,
+        match=rf"8 is not a multiple of {local[2:]} = 8 times 2.*: {local} 4 divides it",
     ):
         load_run(DEBUG, [local, "8"], world_size=2)
     load_run(DEBUG, [local, "4"], world_size=2)
