@@ -1,5 +1,6 @@
 """The process of a job: how it starts, where its output goes, and how it ends."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -35,6 +36,7 @@ def start(job: Job, share: int) -> BaseProcess:
 
 def _work(work: Callable, arguments: tuple[Any, ...], log: Path, share: int) -> None:
     """What the job prints goes to its folder, also the sentence that a mistake ends in."""
+    gc.freeze()  # what the server has imported: not looked through by each job, nor at its end
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", opener=regular) as file:
         os.dup2(file.fileno(), 1)
