@@ -23,7 +23,8 @@ def preload(modules: Sequence[str]) -> None:
     started with the first job of this process, and later calls change nothing."""
     # To ask CUDA itself for its devices, as an import may, would keep it from all forked processes.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    multiprocessing.get_context("forkserver").set_forkserver_preload([*modules])
+    names = ["mixit_titan.jobs.uncollected", *modules]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(names)
 
 
 def start(job: Job, share: int) -> BaseProcess:
@@ -36,7 +37,8 @@ def start(job: Job, share: int) -> BaseProcess:
 
 def _work(work: Callable, arguments: tuple[Any, ...], log: Path, share: int) -> None:
     """What the job prints goes to its folder, also the sentence that a mistake ends in."""
-    gc.freeze()  # what the server has imported: not looked through by each job, nor at its end
+    gc.freeze()  # what the server has imported: no job looks through it, not even at its end
+    gc.enable()
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", opener=regular) as file:
         os.dup2(file.fileno(), 1)
