@@ -4,6 +4,7 @@ Lengths of documents are lognormal, similar to those of web pages. Some tokens a
 than others, so that there is something to learn: the loss falls from ln(vocabulary) to the entropy.
 """
 
+import contextlib
 import fcntl
 import math
 from pathlib import Path
@@ -38,7 +39,8 @@ def synthetic_folder(vocab: int) -> Path:
     folder = cache_folder() / f"{SYNTHETIC}-{vocab}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / f"{SYNTHETIC}.lock", "w", opener=regular) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if not is_prepared(folder):
             with new_folder(folder) as part:
                 _write(part, vocab)

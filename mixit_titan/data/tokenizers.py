@@ -13,7 +13,7 @@ from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 from mixit_titan.data.rank_tokenizer import RankTokenizer
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import replace_file
-from mixit_titan.reading import WrongFile, check_kinds
+from mixit_titan.reading import WrongFile, check_kinds, set_aside
 
 _SAVED = "tokenizer"  # in a folder of shards or of a run
 _READ = (".json", ".txt", ".jinja", ".model", ".tiktoken")
@@ -159,7 +159,7 @@ def keep_tokenizer(name: str, folder: Path) -> None:
     if saved is not None and fingerprint(build_tokenizer(saved)) != fingerprint(
         build_tokenizer(name)
     ):
-        shutil.rmtree(folder / _SAVED)
+        set_aside(folder / _SAVED)  # it may be the user's own
     copy_tokenizer(name, folder)
 
 

@@ -32,6 +32,8 @@ from mixit_titan.runtime.launch import local_ranks
 from mixit_titan.slurm.arguments import SubmitArguments, check_numbers
 from mixit_titan.slurm.cluster import check_sbatch
 
+_UNBROKEN = "unbroken"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drill:
@@ -119,11 +121,14 @@ def _check_same(out: Path, described: dict[str, Any]) -> None:
         if read_json(file, dict) == described:
             return
         raise ConfigError(f"{out} contains a drill with other settings: choose another --out")
+    for name in (_UNBROKEN, *FAULTS):  # each is emptied before it is run in
+        if (out / name).exists():
+            raise ConfigError(f"{out / name} is not of a drill: choose another --out")
     write_json(file, described)
 
 
 def _train_unbroken(drill: Drill, out: Path, console: Console) -> None:
-    home = out / "unbroken"
+    home = out / _UNBROKEN
     if (home / "done").exists():
         return
     console.print("the undisturbed run ...")
@@ -148,7 +153,7 @@ def _rehearse(drill: Drill, name: str, out: Path, console: Console) -> None:
         trial = Trial(fault=name, outcome="skipped", why=why)
     else:
         console.print(f"{fault.title} ...")
-        unbroken = out / "unbroken" / "run"
+        unbroken = out / _UNBROKEN / "run"
         trial = try_fault(name, fault, lambda: drill.make(home), unbroken, exact=drill.exact)
     write_json(home / "trial.json", trial.described())
 

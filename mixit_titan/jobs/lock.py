@@ -75,8 +75,9 @@ class FolderLock:
         with self._guard:  # so that no beat is written to a closed file
             if self._file != -1:
                 self._released.set()
-                with contextlib.suppress(OSError):
-                    self._path.unlink()
+                if self._taken_by() is None:
+                    with contextlib.suppress(OSError):
+                        self._path.unlink()
                 self._forget()
 
     def _take(self, folder: Path, option: str) -> int:
@@ -115,9 +116,8 @@ class FolderLock:
         """End this process if it was suspended for so long that another took the folder: it must
         not write there again, not even a checkpoint."""
         with self._guard:
-            owner = None if self._file == -1 else _read(self._file)
-        ours = _ourselves()
-        if owner is not None and any(owner[key] != ours[key] for key in ours):
+            owner = self._taken_by()
+        if owner is not None:
             print(
                 f"mixit-titan: process {owner['pid']} on {owner['host']} took {self._path.parent} "
                 f"while this process was suspended for over {_LEASE:.0f} s: this process ends",
@@ -126,12 +126,35 @@ class FolderLock:
             )
             os._exit(1)
 
+    def _taken_by(self) -> Owner | None:
+        """Who has written to the lock of this process."""
+        owner, ours = None if self._file == -1 else _read(self._file), _ourselves()
+        taken = owner is not None and any(owner[key] != ours[key] for key in ours)
+        return owner if taken else None
+
     def _forget(self) -> None:
         """Close the file; also called in a fork, which may outlive the owner and must not keep the
         lock."""
         if self._file != -1:
             os.close(self._file)
             self._file = -1
+
+
+def owner_lives(folder: Path) -> bool | None:
+    """Whether a process is writing to a folder; None: nobody holds or has left a lock. It only
+    looks, so that it never stands in the way of an owner."""
+    path = folder / ".lock"
+    try:
+        file = regular(str(path), os.O_RDONLY)
+    except (OSError, ConfigError):
+        return None
+    try:
+        owner, age = _read(file), time.time() - os.fstat(file).st_mtime
+    finally:
+        os.close(file)
+    if owner is not None and owner["host"] == socket.gethostname():
+        return _started(owner["pid"]) == owner["started"]
+    return age < _LEASE
 
 
 def _flock(file: int) -> bool | None:
@@ -183,7 +206,7 @@ def _is_dead(owner: Owner | None, free: bool | None, path: Path) -> bool:
     ours = _ourselves()
     if owner["host"] == ours["host"]:
         return _started(owner["pid"]) != owner["started"] if free is None else free
-    if owner["job"] and owner["job"] == ours["job"] and owner["restart"] < ours["restart"]:
+    if owner["job"] == ours["job"] and owner["restart"] < ours["restart"]:
         return True
     return _stands_still(owner, path)
 

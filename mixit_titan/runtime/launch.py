@@ -20,7 +20,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from mixit_titan.device import device_type, has_gpu
 from mixit_titan.errors import ConfigError
-from mixit_titan.parent import end_with_launcher
+from mixit_titan.parent import LAUNCHER, end_with_launcher
 from mixit_titan.runtime.stop import note_interrupt, was_interrupted
 
 _GLOO_SECONDS = 0.2
@@ -109,6 +109,7 @@ def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> in
     # The ranks share the machine's cores; torchrun's default of one thread each wastes the rest.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // nproc)))
+    os.environ[LAUNCHER] = str(os.getpid())
     try:
         with _signals_passed_on(), _ranks_speak_for_themselves():
             torchrun.run(torchrun.parse_args(options))
@@ -118,6 +119,8 @@ def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> in
         return code if code >= 0 else 128 - code
     except SignalException as asked:
         return 128 + asked.sigval
+    finally:
+        del os.environ[LAUNCHER]
     return 0
 
 

@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.jobs.lock import owner_lives
 from mixit_titan.reading import read_text, text_if_good
 from mixit_titan.runtime.checkpoint_files import hugging_face_steps, newest_complete
 from mixit_titan.runtime.goodput import goodput
@@ -60,7 +61,7 @@ def show_status(args: StatusArguments) -> None:
     folders = [Path(name) for name in args.folders] or _all_runs()
     for folder in folders:
         if not _is_run(folder):
-            raise ConfigError(f"{folder} is not the folder of a run")
+            raise ConfigError(f"{folder} is not a run folder")
     answers = _slurm_answers()
     statuses = [run_status(folder, answers) for folder in folders]
     header = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint", "goodput")
@@ -74,7 +75,7 @@ def show_status(args: StatusArguments) -> None:
             said = literal(f"{status.folder}: {status.said}")
             console.print(said, soft_wrap=True, highlight=False)
     if not answers:
-        print("Slurm does not answer: this is what the runs have left in their folders")
+        print("Slurm is not responding: this is what the runs wrote to their folders")
 
 
 def run_status(folder: Path, slurm_answers: bool) -> Status:
@@ -83,7 +84,8 @@ def run_status(folder: Path, slurm_answers: bool) -> Status:
     try:
         return _run_status(folder, slurm_answers)
     except Exception as error:  # whatever one folder contains, the others are shown
-        why = f"cannot be read: {type(error).__name__}: {error}"
+        kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
+        why = f"cannot be read: {kind}{error}"
         return Status(str(folder), "?", "-", "-", "-", "-", "-", "-", why)
 
 
@@ -126,13 +128,24 @@ def _state(folder: Path, slurm_answers: bool) -> tuple[str, str]:
         if own is None or own.word in ("starting", "running"):
             return "ended", "its job has left the queue without giving a reason: see its logs"
     if own is None:
-        return "-", ""
+        return _state_of_task(folder), ""
     if own.word in ("starting", "running"):
         silent = _silent_seconds(folder)
         if silent is not None:
-            why = f"no sign of life for {silent:,.0f} s: start it again to resume"
+            how = "resume" if newest_complete(folder / "checkpoint") is not None else "start over"
+            why = f"no sign of life for {silent:,.0f} s: start it again to {how}"
             return "dead", why
     return own.word, own.said if own.word != "stopped" else ""
+
+
+def _state_of_task(folder: Path) -> str:
+    """A task, or a point of a sweep, has no word of its own: its files say how far it is."""
+    if (folder / "result.json").exists():
+        return "finished"
+    lives = owner_lives(folder)
+    if lives is not None:
+        return "running" if lives else "dead"
+    return "stopped" if (folder / "checkpoint.pt").exists() else "-"
 
 
 def _silent_seconds(folder: Path) -> float | None:
@@ -191,4 +204,5 @@ def _all_runs() -> list[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("job", "state", "metrics.jsonl"))
+    # Not Path.exists, which fails where the folder is private to somebody else.
+    return any(os.path.exists(folder / name) for name in ("job", "state", "metrics.jsonl"))

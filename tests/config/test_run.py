@@ -131,7 +131,8 @@ WRONG_STACKS = {
     "--model.stack standrd": "unknown variant or mixer 'standrd' in the stack 'standrd': did you",
     "--model.stack standard@uper": "unknown place 'uper'",
     "--model.stack standard --model.mixing.seed 1": "only for the mixing mixer, and the variant is",
-    "--model.stack mixit@0 --parallelism.context_parallel_degree 2": "is not there for the mixing",
+    "--model.stack mixit@0 --parallelism.context_parallel_degree 2": "is not supported with "
+    "the mixing mixer",
     "--model.stack mixit@0 --checkpoint.last_save_in_hf --checkpoint.last_save_model_only": "is "
     "for variants that attend",
     "--model.stack mixing-freeze-qk": "the mixing mixer has no queries and keys",
@@ -198,7 +199,7 @@ WRONG = {
     "--model.mixing.base_width -1": "base_width is -1: it must be above 0",
     "--model.mixing 3": "model.mixing in .* is '3': it must be a section",
     "--checkpoint.create_seed_checkpoint true": "unknown key 'checkpoint.create_seed_checkpoint'",
-    "--parallelism.spmd_backend spmd_types": "is not there yet for the mixing mixer",
+    "--parallelism.spmd_backend spmd_types": "is not supported yet with the mixing mixer",
     "stray": "unexpected argument 'stray'",
     "--lr_scheduler.total_steps 0": "lr_scheduler.total_steps is 0: it must be in 1..",
     "--lr_scheduler.total_steps 5": "total_steps is 5: .* at least training.steps = 60",

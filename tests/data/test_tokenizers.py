@@ -11,6 +11,8 @@ from mixit_titan.data.tokenizers import (
     ByteTokenizer,
     build_tokenizer,
     fingerprint,
+    keep_tokenizer,
+    saved_tokenizer,
     tokenizer_config,
 )
 from mixit_titan.errors import ConfigError
@@ -28,6 +30,19 @@ def write_ranks(path: Path, count: int) -> None:
         for rank, token in enumerate(itertools.islice(tokens, count))
     ]
     path.write_bytes(b"".join(lines))
+
+
+def test_another_tokenizer_in_a_run_folder_is_kept_aside(tmp_path: Path) -> None:
+    """A folder that a run is given may hold the user's own."""
+    run = tmp_path / "run"
+    for folder, count in ((tmp_path, 300), (run / "tokenizer", 400)):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_ranks(folder / "ours.tiktoken", count)
+    own = (run / "tokenizer" / "ours.tiktoken").read_bytes()
+    keep_tokenizer(str(tmp_path / "ours.tiktoken"), run)
+    expected = (tmp_path / "ours.tiktoken").read_bytes()
+    assert Path(saved_tokenizer(run)).read_bytes() == expected
+    assert (run / "tokenizer.broken" / "ours.tiktoken").read_bytes() == own
 
 
 def test_bytes_decode_to_their_text() -> None:

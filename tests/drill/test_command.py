@@ -68,6 +68,17 @@ def test_a_mistake_is_one_sentence(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["unbroken", "sigterm"])
+def test_a_folder_of_somebody_else_is_not_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "thesis.txt").touch()
+    assert drill(monkeypatch, tmp_path, "--nproc", "1", "--only", "sigterm") == 2
+    assert f"{tmp_path / name} is not of a drill" in capsys.readouterr().err
+    assert (tmp_path / name / "thesis.txt").exists()
+
+
 @pytest.mark.slow
 def test_all_faults_on_two_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_server: None

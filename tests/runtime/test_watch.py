@@ -104,6 +104,7 @@ RANKS = {
     "slow save": [["steps 5", "save 3", "steps 5"]],
     "long validation": [["steps 5", *[f"validation {LIMIT * 0.4}"] * 4, "steps 5"]],
     "its watcher is killed": [["save 4", "steps 5", "step 3", "steps 5"]],
+    "its watcher is stopped": [["save 4", "burst 20000", "steps 5"]],
     "unwatched": [["unwatched", "steps 5", "step 3"]],
     "killed": [["fork", "save 60"]],
 }
@@ -124,10 +125,13 @@ class Ranks:
         elif folder.name == "killed":
             self._wait_for_the_watcher()
             os.kill(self.pids[0], signal.SIGKILL)
-        elif folder.name == "its watcher is killed":
+        elif folder.name.startswith("its watcher is"):
             self._wait_for_the_watcher()
-            for pid in watchers(folder):
-                os.kill(pid, signal.SIGKILL)
+            self.watchers = watchers(folder)
+            self.sessions = [os.getsid(pid) for pid in self.watchers]
+            how = signal.SIGKILL if folder.name.endswith("killed") else signal.SIGSTOP
+            for pid in self.watchers:
+                os.kill(pid, how)
         self.said = [rank.communicate(timeout=50)[1] for rank in ranks]
         self.codes = [rank.returncode for rank in ranks]
         self.seconds = time.monotonic() - start
@@ -198,8 +202,14 @@ def test_no_false_alarm(ended: dict[str, Ranks], name: str) -> None:
     assert not (ended[name].folder / "heartbeat" / "alarm").read_text()
 
 
-def test_a_rank_trains_on_without_its_watcher(ended: dict[str, Ranks]) -> None:
-    assert ended["its watcher is killed"].codes == [0]
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_rank_trains_on_without_its_watcher(ended: dict[str, Ranks], how: str) -> None:
+    assert ended[f"its watcher is {how}"].codes == [0]
+
+
+def test_neither_ctrl_c_nor_ctrl_z_is_for_the_watcher(ended: dict[str, Ranks]) -> None:
+    ranks = ended["its watcher is killed"]
+    assert len(ranks.watchers) == 1 and ranks.sessions == ranks.watchers
 
 
 def test_no_watcher_outlives_its_rank(ended: dict[str, Ranks]) -> None:

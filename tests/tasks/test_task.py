@@ -1,4 +1,4 @@
-"""Tasks by name and by import path: the toy task of docs/tasks.md, from outside and from inside."""
+"""Tasks by name and by import path: the toy task of docs/own_task.md, from outside and inside."""
 
 import dataclasses
 import json
@@ -25,14 +25,14 @@ from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.task import TASKS, Task, check_examples, task_class, task_name
 from mixit_titan.tasks.trained import load_trained_task
 
-PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "own_task.md"
 SMALL = {"width": 8, "heads": 2, "layers": 1, "batch": 4, "steps": 2, "test": 20}
 
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The documented task as a user would have it: a module in the current folder."""
-    section = PAGE.read_text().partition("## Adding a task\n")[2]
+    section = PAGE.read_text().partition("## A complete task\n")[2]
     code = re.search(r"(?:^    .*\n|^\n)+", section, re.MULTILINE)[0]
     (tmp_path / "toy_tasks.py").write_text(textwrap.dedent(code))
     monkeypatch.chdir(tmp_path)
@@ -79,7 +79,7 @@ def test_a_run_of_an_outside_task_comes_back_only_if_the_task_is_named(
     assert "name it with --task MODULE:CLASS" in error and error.count("\n") == 1
     assert "toy_tasks" not in sys.modules
     with pytest.raises(
-        ConfigError, match=r"--task is 'addition', and .* is of the task 'toy_tasks"
+        ConfigError, match=r"--task is 'addition', and .* holds the task 'toy_tasks"
     ):
         load_trained_task(folder, task="addition")
     assert "toy_tasks" not in sys.modules
