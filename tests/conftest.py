@@ -39,18 +39,6 @@ from tests.forkserver import Forkserver
 if TYPE_CHECKING:
     from tests.runtime.conftest import Runs
 
-# What takes longest begins first, so that no worker is left alone with it.
-FIRST = (
-    "tests/runtime/test_stopping.py",
-    "tests/test_cli.py",
-    "tests/runtime",
-    "tests/reproduction",
-    "tests/kernels/test_triton.py",
-    "tests/bench",
-)
-# Each test can go to another worker. Of other modules, all go to one, which makes their fixtures.
-APART = ("tests/runtime/test_training.py", "tests/test_cli.py")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--gpu", action="store_true", help="run tests/gpu, and nothing else")
@@ -58,7 +46,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: [not item.nodeid.startswith(start) for start in FIRST])
+        from tests.scheduling import place
+
+        items.sort(key=lambda item: place(item.nodeid))
     if config.getoption("--gpu"):
         folder = Path(__file__).parent / "gpu"
         others = [item for item in items if folder not in item.path.parents]
@@ -68,24 +58,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Not xdist's own groups, which do nothing from pytest 9.2 on (pytest-xdist#1386)."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Scheduler(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            module = nodeid.partition("::")[0]
-            if module in APART:
-                return nodeid
-            # The session's fixtures of this folder are for all of its modules.
-            return "reproduction" if module.startswith("tests/reproduction") else module
+    from tests.scheduling import Scheduler
 
     config.option.loadscopereorder = False
     return Scheduler(config, log)
 
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: looking through it for garbage takes seconds in all."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported here stays: looking through it for garbage takes seconds in all."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -239,9 +239,11 @@ def _end(running: dict[int, int]) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # all of it stays
     for name in sys.argv[2:]:
         importlib.import_module(name)
     gc.freeze()  # else every fork looks through all of it once more before it ends
+    gc.enable()
     call = _serve(socket.socket(fileno=int(sys.argv[1])))
     if call is not None:
         function, arguments = pickle.loads(call)

@@ -83,6 +83,13 @@ def test_nothing_is_left_and_torch_is_for_those_who_need_it(ran: tuple[Path, lis
         assert found["left"] == [] and not found["torch"]
 
 
+def test_a_job_looks_for_garbage_but_not_among_what_its_server_imported(
+    ran: tuple[Path, list[dict]],
+) -> None:
+    written = ran[1][0]["written"]
+    assert written["collects"] and written["frozen"] > 1000
+
+
 def test_jobs_that_run_together_share_the_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
