@@ -1,4 +1,4 @@
-"""A GPT as in nanoGPT, with the random mixing in place of its attention.
+"""A GPT as in nanoGPT, with random mixing in place of attention.
 
     python examples/nanogpt.py
 
@@ -27,11 +27,14 @@ class Mixing(nn.Module):
         self.mix = RandomMixing(heads, width // heads, length, layer=layer)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Mix the tokens of a batch."""
         v = self.c_v(x).unflatten(-1, (self.heads, -1))  # (batch, tokens, heads, head width)
         return self.c_proj(self.mix(v).flatten(2))
 
 
 class Block(nn.Module):
+    """nanoGPT's block, with Mixing in place of CausalSelfAttention."""
+
     def __init__(self, width: int, heads: int, length: int, layer: int) -> None:
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -41,11 +44,14 @@ class Block(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """One layer."""
         x = x + self.attn(self.ln_1(x))
         return x + self.mlp(self.ln_2(x))
 
 
 class GPT(nn.Module):
+    """nanoGPT's model."""
+
     def __init__(self, vocab: int, width: int, heads: int, layers: int, length: int) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(length, width)
@@ -53,6 +59,7 @@ class GPT(nn.Module):
         self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The logits of tokens."""
         x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
         for block in self.h:
             x = block(x)

@@ -298,7 +298,7 @@ def test_a_library_that_is_missing_is_one_sentence(capsys: pytest.CaptureFixture
         raise ImportError("libnccl.so.2: cannot open shared object file: No such file or directory")
     assert exit_.value.code == 2
     error = capsys.readouterr().err
-    assert "cannot be found (libnccl.so.2): install torch" in error and error.count("\n") == 1
+    assert "cannot be found (libnccl.so.2): reinstall torch" in error and error.count("\n") == 1
     with pytest.raises(ImportError), one_sentence():
         raise ImportError("No module named 'torch'")  # that is a bug, or no installation at all
 

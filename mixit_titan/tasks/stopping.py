@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SAID = b"\nInterrupted: stops after this step and saves; Ctrl-C again ends at once\n"
+_SAID = b"\nInterrupted: stopping after this step and saving; Ctrl-C again to quit now\n"
 
 
 class Stopped(SystemExit):

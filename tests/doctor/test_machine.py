@@ -121,7 +121,7 @@ def test_a_slow_disk_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path
         (Disk("runs", free=10**12, speed=10**9), "ok", ""),
         (Disk("runs", free=10**12, speed=10**7), "warning", "another disk"),
         (Disk("runs", free=10**9, speed=10**9), "warning", "make room"),
-        (Disk("runs", error="Permission denied"), "wrong", "can be written to"),
+        (Disk("runs", error="Permission denied"), "wrong", "name a writable folder"),
     ],
 )
 def test_disks(facts: Disk, state: str, advice: str) -> None:

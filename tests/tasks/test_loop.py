@@ -102,7 +102,7 @@ except KeyboardInterrupt:
 def test_a_second_ctrl_c_ends_a_run_at_once() -> None:
     ended = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True)
     assert ended.stdout == f"{int(signal.SIGTERM)} {int(signal.SIGINT)}\nTrue\n"
-    assert "Ctrl-C again ends at once" in ended.stderr
+    assert "Ctrl-C again to quit now" in ended.stderr
 
 
 def test_the_folder_of_a_run(tmp_path: Path, fit: Callable) -> None:
