@@ -1,4 +1,4 @@
-"""What a group of weights is, and what of a model is trained when."""
+"""Groups of weights, and which parts of a model are trained when."""
 
 import dataclasses
 import re
