@@ -1,29 +1,29 @@
 # make demo   set up and run the main job      make test   set up and run the tests: minutes
 # make test FAST=tests/data   the tests of one folder or file
-# make test-all   also what is slow by its nature
-# make reproduce   the paper's tables and figures again, on a CPU
-# make test-gpu   on a GPU node: everything that only a GPU can show, and a report of it
+# make test-all   all tests, including inherently slow ones
+# make reproduce   reproduce the paper's tables and figures, on a CPU
+# make test-gpu   on a GPU node: all checks that need a GPU, and a report
 # make test-gpu REHEARSE=1   the same without a GPU, at toy sizes
 # make docs   the pages of docs/ as a static site, build/site/index.html
-# make test-slurm   the tests that need a Slurm, which it installs (Debian or Ubuntu, as root)
+# make test-slurm   the tests that need Slurm, which it installs (Debian or Ubuntu, as root)
 # make test-ci   test-all and test-slurm in one session: what .ci/run calls
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-# As many as there are cores; more would not fit into the memory of most machines.
+# One worker per core; more would not fit into the memory of most machines.
 WORKERS := -n auto --maxprocesses 8
 
 .PHONY: venv demo reproduce test test-slow test-all test-gpu test-slurm test-ci slurm docs lint clean
 
 venv: $(STAMP)
 
-# Installs once, and again only when what is to be installed has changed.
+# Installs once, and again only if the requirements have changed.
 $(STAMP): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): once, a few minutes"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# setuptools first, then no build isolation: a build environment of its own would not see the constraints.
+	# setuptools first, then no build isolation: an isolated build would not see the constraints.
 	$(BIN)/pip install -q -c constraints.txt setuptools
 	$(BIN)/pip install -q -c constraints.txt --no-build-isolation -e '.[dev]'
 	touch $@
@@ -34,7 +34,7 @@ demo: $(STAMP)
 reproduce: $(STAMP)
 	$(BIN)/mixit-titan reproduce --scale cpu --out runs/reproduce
 
-# One folder or file, at once: no lint, no workers.
+# One folder or file only: no lint, no workers.
 ifdef FAST
 test: $(STAMP)
 	$(PYTEST) -m 'not slow' $(FAST)
@@ -46,7 +46,7 @@ endif
 test-slow: $(STAMP)
 	$(PYTEST) $(WORKERS) -m slow --ignore=tests/slurm
 
-# In one session: what tests share is made once, and no worker waits for the end of a first one.
+# One session: shared fixtures are made once, and no worker waits for the end of a first session.
 test-all: lint
 	$(PYTEST) $(WORKERS) --ignore=tests/slurm
 
@@ -56,14 +56,14 @@ test-gpu: $(STAMP)
 test-slurm: $(STAMP) slurm
 	$(PYTEST) tests/slurm
 
-# One worker more than there are cores: that of Slurm waits for most of its time.
+# One worker more than cores: the one of the Slurm tests waits most of its time.
 test-ci: lint slurm
 	$(PYTEST) -n $$(($$(nproc) + 1)) --maxprocesses 9
 
 slurm:
 	bash tests/slurm/install.sh
 
-# The reference from the code, then the site. It stops at a link that leads nowhere.
+# The reference from the code, then the site. A broken link is an error.
 docs: $(STAMP)
 	$(BIN)/pip install -q -c constraints.txt --no-build-isolation -e '.[docs]'
 	$(BIN)/python -m mixit_titan.reference

@@ -26,8 +26,9 @@ from mixit_titan.runtime.tensor_reader import load_state, write_checksums
 class Arguments:
     out: Path = Path("runs/bench_checkpoints.json")
     tensors: int = 64
-    """Of 16 MiB each."""
+    """Tensors of 16 MiB each."""
     rounds: int = 5
+    """Rounds of timed loads."""
 
 
 def main(args: Arguments) -> None:

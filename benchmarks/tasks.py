@@ -46,7 +46,7 @@ _DIFFICULTY = {
 class Arguments:
     tasks: tuple[str, ...] = tuple(_DIFFICULTY)
     out: Path | None = None
-    """A JSON file for the figures."""
+    """A JSON file for the results."""
 
 
 def examples_per_second(name: str) -> list[float]:

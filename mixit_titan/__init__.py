@@ -1,6 +1,6 @@
 """mixit_titan: Llama variants with random attention, as a torchtitan plugin.
 
-Importing the package is cheap. Whatever needs torchtitan prepares it first (device.py).
+Importing the package is cheap. Modules that need torchtitan prepare it first (device.py).
 """
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
 """The mixit-titan command: one small function per subcommand.
 
-What a command needs is imported when it is called: help, a wrong name and `params` answer without
-torch.
+What a command needs is imported when it is called, so that help, a wrong name and `params` answer
+without importing torch.
 """
 
 import sys
@@ -20,7 +20,7 @@ from mixit_titan.ranges import Range
 
 
 def main() -> None:
-    """Dispatch to a subcommand; a user's mistake ends in one sentence and exit code 2."""
+    """Dispatch to a subcommand. A user's mistake ends in one sentence and exit code 2."""
     arguments = sys.argv[1:]
     name = arguments[0] if arguments else "--help"
     with one_sentence():
@@ -35,12 +35,14 @@ def main() -> None:
 
 
 def train(arguments: list[str]) -> None:
+    """Run `mixit-titan train`, with GPUs hidden before torch is imported if the run is for the
+    CPU."""
     from mixit_titan.config.toml import check_options, read_run
 
     args, overrides = read_known_options(TrainArguments, arguments, prog="mixit-titan train")
     check_options(overrides, TrainArguments)
     if read_run(args.config, overrides).get("device") == "cpu":
-        hide_gpus()  # before torch is imported, and looks for them
+        hide_gpus()  # before torch is imported and looks for them
 
     with quick_imports():
         from mixit_titan.config.run import run_train
@@ -50,7 +52,8 @@ def train(arguments: list[str]) -> None:
 
 @dataclass
 class TrainArguments:
-    """Train with torchtitan's Trainer. Any key of the file can be overridden on the command line.
+    """Train a model with torchtitan's Trainer, or resume a run from its newest checkpoint. Any key
+    of the file can be overridden on the command line: --section.key value.
 
     Example: mixit-titan train train_configs/debug_mixit.toml --training.steps 20
     """
@@ -58,22 +61,26 @@ class TrainArguments:
     config: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")]
     """A TOML file, such as one of train_configs/. docs/training.md lists its keys."""
     nproc: Annotated[int | None, Range(least=1, most=4096)] = None
-    """Ranks on this machine (default: one per GPU, else 1). Ignored inside torchrun and srun."""
+    """Ranks to start on this machine (default: one per GPU, else 1). Ignored inside torchrun and
+    srun."""
 
 
 def params(arguments: list[str]) -> None:
+    """Run `mixit-titan params`."""
     from mixit_titan.params import params_command
 
     params_command(arguments)
 
 
 def prepare(arguments: list[str]) -> None:
+    """Run `mixit-titan prepare`."""
     from mixit_titan.data.command import PrepareArguments, run_prepare
 
     run_prepare(read_options(PrepareArguments, arguments, prog="mixit-titan prepare"))
 
 
 def demo(arguments: list[str]) -> None:
+    """Run `mixit-titan demo`."""
     with quick_imports():
         from mixit_titan.demo import DemoArguments, run_demo
 
@@ -81,13 +88,14 @@ def demo(arguments: list[str]) -> None:
 
 
 def submit(arguments: list[str]) -> None:
+    """Run `mixit-titan submit`."""
     from mixit_titan.config.toml import check_options
     from mixit_titan.slurm.arguments import SubmitArguments
 
     with quick_imports():
         from mixit_titan.slurm.submit import submit as submit_run
 
-    # Its ranges are checked with all else that --dry-run gathers.
+    # Its ranges are checked together with everything else that --dry-run reports.
     args, overrides = read_known_options(
         SubmitArguments, arguments, prog="mixit-titan submit", checked=False
     )
@@ -96,12 +104,15 @@ def submit(arguments: list[str]) -> None:
 
 
 def status(arguments: list[str]) -> None:
+    """Run `mixit-titan status`."""
     from mixit_titan.slurm.status import StatusArguments, show_status
 
     show_status(read_options(StatusArguments, arguments, prog="mixit-titan status"))
 
 
 def drill(arguments: list[str]) -> None:
+    """Run `mixit-titan drill`, with GPUs hidden before torch is imported if the run is for the
+    CPU."""
     from mixit_titan.config.toml import read_run
     from mixit_titan.drill.arguments import DrillArguments
 
@@ -117,6 +128,7 @@ def drill(arguments: list[str]) -> None:
 
 
 def task(arguments: list[str]) -> None:
+    """Run `mixit-titan task`."""
     with quick_imports():
         from mixit_titan.tasks.command import task_command
 
@@ -124,6 +136,7 @@ def task(arguments: list[str]) -> None:
 
 
 def sweep(arguments: list[str]) -> None:
+    """Run `mixit-titan sweep`."""
     with quick_imports():
         from mixit_titan.tasks.sweep import sweep_command
 
@@ -131,6 +144,7 @@ def sweep(arguments: list[str]) -> None:
 
 
 def suite(arguments: list[str]) -> None:
+    """Run `mixit-titan suite`."""
     with quick_imports():
         from mixit_titan.suite.command import suite_command
 
@@ -138,6 +152,7 @@ def suite(arguments: list[str]) -> None:
 
 
 def bench(arguments: list[str]) -> None:
+    """Run `mixit-titan bench`, with GPUs hidden before torch is imported if it is for the CPU."""
     from mixit_titan.bench.arguments import means_the_cpu, read_arguments
 
     args = read_arguments(arguments)
@@ -151,6 +166,7 @@ def bench(arguments: list[str]) -> None:
 
 
 def generate(arguments: list[str]) -> None:
+    """Run `mixit-titan generate`."""
     with quick_imports():
         from mixit_titan.generation.command import GenerateArguments, run_generate
 
@@ -158,6 +174,7 @@ def generate(arguments: list[str]) -> None:
 
 
 def evaluate(arguments: list[str]) -> None:
+    """Run `mixit-titan eval`."""
     with quick_imports():
         from mixit_titan.evaluation.command import EvalArguments, run_eval
 
@@ -165,6 +182,7 @@ def evaluate(arguments: list[str]) -> None:
 
 
 def export(arguments: list[str]) -> None:
+    """Run `mixit-titan export`."""
     with quick_imports():
         from mixit_titan.export.command import ExportArguments, run_export
 
@@ -172,6 +190,7 @@ def export(arguments: list[str]) -> None:
 
 
 def analyze(arguments: list[str]) -> None:
+    """Run `mixit-titan analyze`."""
     with quick_imports():
         from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
 
@@ -179,6 +198,7 @@ def analyze(arguments: list[str]) -> None:
 
 
 def compare(arguments: list[str]) -> None:
+    """Run `mixit-titan compare`."""
     with quick_imports():
         from mixit_titan.comparison.command import CompareArguments, run_compare
 
@@ -186,6 +206,7 @@ def compare(arguments: list[str]) -> None:
 
 
 def ladder(arguments: list[str]) -> None:
+    """Run `mixit-titan ladder`."""
     with quick_imports():
         from mixit_titan.ladder.command import LadderArguments, run_ladder
 
@@ -193,6 +214,7 @@ def ladder(arguments: list[str]) -> None:
 
 
 def reproduce(arguments: list[str]) -> None:
+    """Run `mixit-titan reproduce`."""
     with quick_imports():
         from mixit_titan.reproduction.command import ReproduceArguments, run_reproduce
 
@@ -200,6 +222,7 @@ def reproduce(arguments: list[str]) -> None:
 
 
 def doctor(arguments: list[str]) -> None:
+    """Run `mixit-titan doctor`."""
     from mixit_titan.doctor.command import DoctorArguments, run_doctor
 
     run_doctor(read_options(DoctorArguments, arguments, prog="mixit-titan doctor"))
@@ -231,24 +254,28 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 def _usage() -> str:
     return (
         "usage: mixit-titan COMMAND ...\n\n"
-        "  train CONFIG.toml   train a variant with torchtitan's Trainer\n"
-        "  params              parameters, FLOPs and memory of a model or a run\n"
-        "  prepare SOURCE      turn a corpus into token shards\n"
-        "  submit CONFIG.toml  give a training run to Slurm\n"
-        "  status [FOLDER]     where runs are\n"
-        "  drill CONFIG.toml   rehearse kills, hangs and full disks with a toy of a run\n"
-        "  demo                train all five variants on this machine and compare them\n"
-        "  task NAME           train and test a variant on one small task, or show its examples\n"
-        "  sweep TASK          a grid of settings, variants and seeds on one task\n"
-        "  suite NAME          a family of synthetic tasks for several stacks\n"
-        "  bench [CONFIG.toml] throughput of the variants, beside the ratio of their FLOPs\n"
-        "  generate RUN_DIR    text from a trained model\n"
-        "  eval RUN_DIR        a checkpoint on lm-eval's tasks, or on any text\n"
-        "  export RUN_DIR      a trained model as a Hugging Face folder\n"
-        "  analyze KIND [RUN]  look into a trained model, or test a theorem\n"
-        "  compare RUN [RUN]   runs side by side, at equal tokens, FLOPs and seconds\n"
-        "  ladder              sizes and budgets for each variant, fits, a forecast\n"
-        "  reproduce           the paper's tables and figures again, beside the paper's\n"
-        "  doctor              what this machine is, and whether it will do\n\n"
-        "Each command explains itself: mixit-titan train --help"
+        "train language models:\n"
+        "  demo                 train all five variants on this machine, compare them\n"
+        "  prepare SOURCE       tokenize a corpus into shards\n"
+        "  train CONFIG.toml    train a variant with torchtitan's Trainer\n"
+        "  submit CONFIG.toml   submit a training run to Slurm\n"
+        "  status [FOLDER ...]  show the state of runs\n"
+        "  ladder               train several sizes and budgets, fit scaling laws\n\n"
+        "train on synthetic tasks:\n"
+        "  task NAME            train and test one variant on one task\n"
+        "  sweep TASK           train a grid of settings, variants and seeds\n"
+        "  suite NAME           run a family of tasks for several stacks\n"
+        "  reproduce            reproduce the paper's tables and figures\n\n"
+        "use a trained model:\n"
+        "  generate RUN_DIR     generate text\n"
+        "  eval RUN_DIR         evaluate a checkpoint on lm-eval's tasks or on a text\n"
+        "  export RUN_DIR       export a model as a Hugging Face folder\n"
+        "  analyze KIND [RUN]   analyze a trained model, or test a theorem\n"
+        "  compare RUN [RUN]    compare runs at equal tokens, FLOPs and seconds\n\n"
+        "plan and check:\n"
+        "  doctor               check this machine: versions, GPUs, disk, Slurm\n"
+        "  params               parameters, FLOPs and memory of a model or a run\n"
+        "  bench [CONFIG.toml]  measure throughput, beside the ratio of FLOPs\n"
+        "  drill CONFIG.toml    rehearse kills, hangs and full disks with a toy run\n\n"
+        "Options of a command: mixit-titan COMMAND --help"
     )

@@ -1,7 +1,8 @@
 """The runs that torchtitan finds with `--module mixit_titan --config NAME`.
 
-NAME is the name of a file of train_configs/. A file that is for every variant can be had for each
-of them, with the variant in front: `mixit_160m_fineweb_edu`, `standard_160m_fineweb_edu`.
+NAME is the name of a file in train_configs/. A file that is not for one variant alone is also
+registered once per variant, with the variant in front: `mixit_160m_fineweb_edu`,
+`standard_160m_fineweb_edu`.
 """
 
 import functools as _functools

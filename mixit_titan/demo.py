@@ -1,10 +1,11 @@
-"""Trains all five variants on this machine, one after the other, and compares them.
+"""Trains all five variants on this machine, one after another, and compares them.
 
-Each run is what `mixit-titan train` does with train_configs/debug_VARIANT.toml, longer than the
-file says. The files differ in the variant only. A run that was interrupted resumes from its last
+Each run is what `mixit-titan train` does with train_configs/debug_VARIANT.toml, for more steps than
+the file says. The files differ only in the variant. An interrupted run resumes from its last
 checkpoint; a finished one is kept.
 """
 
+import shlex
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,8 @@ class DemoArguments:
 
 
 def run_demo(args: DemoArguments) -> None:
+    """Train the variants, print and write their comparison, and say what to type next. A run that
+    has finished is kept."""
     console = Console()
     if args.steps < 10:
         raise ConfigError(f"--steps is {args.steps}: a comparison needs at least 10")
@@ -58,16 +61,26 @@ def run_demo(args: DemoArguments) -> None:
         _write(args, rows)
     console.print(_table(rows))
     console.print(
-        "tokens/s: one run after the other on a machine that may be doing other things too."
+        "tokens/s: one run after another, on a machine that may be doing other things too."
     )
     for name in ("demo.json", "demo.md", "demo.png"):
-        console.print(f"wrote {args.out / name}")
+        console.print(f"wrote {args.out / name}", soft_wrap=True)
+    _print_next(console, {job.name: job.folder for job in jobs}, args.out)
+
+
+def _print_next(console: Console, folders: dict[str, Path], out: Path) -> None:
+    console.print("Next:")
+    for words in (
+        ["mixit-titan", "generate", str(folders["mixit"]), "--prompt", "def ", "--tokens", "50"],
+        ["mixit-titan", "compare", str(out), "--out", str(out / "compare")],
+    ):
+        console.print(f"  {shlex.join(words)}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _job(variant: str, args: DemoArguments) -> Job:
     overrides = ["--training.steps", str(args.steps), "--training.global_batch_size", "16"]
     overrides += ["--lr_scheduler.warmup_steps", str(min(40, args.steps))]
-    # Often enough for `compare`, which reads a straight line between two validations.
+    # Often enough for `compare`, which interpolates linearly between two validations.
     overrides += ["--validator.freq", str(args.steps // 5), "--validator.rows", "-1"]
     overrides += ["--checkpoint.interval", "100"]
     folder = args.out / f"{variant}_{args.steps}"
@@ -107,7 +120,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    title = "The variants on the same data, for as many steps (perplexity per byte)"
+    title = "The variants on the same data, for equally many steps (perplexity per byte)"
     return screen_table(title, COLUMNS, map(_cells, rows))
 
 

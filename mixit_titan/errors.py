@@ -1,4 +1,4 @@
-"""What ends in one sentence that says what is wrong, where, and what to do."""
+"""Errors that end a command in one sentence: what is wrong, where, and what to do about it."""
 
 import difflib
 import errno
@@ -12,35 +12,35 @@ from contextlib import contextmanager
 from typing import Any
 
 SPEAKER = "mixit-titan: "
-"""What the sentence begins with that a command ends in."""
+"""The prefix of the sentence that a command ends in."""
 _LONG = 200  # characters of a value that a sentence shows
 _NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed")
-MAKE_ROOM = "what is finished stays. Make room, and run the same command again to resume"
+MAKE_ROOM = "what is finished is kept. Make room, and run the same command again to resume"
 _ALIKE = 0.66
-"""Of two names that one may have been typed for the other."""
+"""How similar two names must be for one to be suggested as the other."""
 UNUSABLE = {
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENXIO),
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.EEXIST),
 }
-"""What the user's choice of a file is to blame for."""
+"""Errors that are caused by the user's choice of a file or folder."""
 _FULL = {code: os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT)}
 
 
 class ConfigError(ValueError):
-    """Wrong input. Its process prints it without a traceback and exits with code 2."""
+    """Wrong input. The process prints it without a traceback and exits with code 2."""
 
 
 class RunFailed(RuntimeError):
-    """A run that cannot go on, and would not if it were started again as it is. Its process prints
-    it without a traceback and exits with code 1."""
+    """A run that cannot continue, and would fail again if it were restarted unchanged. The process
+    prints it without a traceback and exits with code 1."""
 
 
 class RankFailed(RunFailed):
-    """A failure that the other ranks need not have met: whichever rank it is prints it."""
+    """A failure that may concern one rank alone: whichever rank raises it prints it."""
 
 
 class Problems:
-    """What is wrong with something: the first problem ends it, or all are gathered."""
+    """Collects what is wrong with an input. Without `gathered`, the first problem is raised."""
 
     def __init__(self, *, gathered: bool = False) -> None:
         self.gathered = gathered
@@ -48,8 +48,8 @@ class Problems:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """A ConfigError within is gathered, once, and what comes after it in the block is left
-        out; or it is raised."""
+        """Collect a ConfigError raised in the block, once, and skip the rest of the block. Without
+        `gathered`, let it pass."""
         try:
             yield
         except ConfigError as error:
@@ -58,24 +58,26 @@ class Problems:
             self.add([str(error)])
 
     def add(self, problems: Iterable[str]) -> None:
+        """Add those problems that have not been found before."""
         self.found += [problem for problem in problems if problem not in self.found]
 
     def text(self) -> str:
+        """All problems as a list with their number above it."""
         count = "1 problem" if len(self.found) == 1 else f"{len(self.found)} problems"
         return "\n".join([f"{count}:", *(f"  - {problem}" for problem in self.found)])
 
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """End the process as a command ends: a user's mistake, a file that cannot be used, too little
-    memory and a full disk in one sentence, Ctrl-C and a reader of its output that has seen enough
-    (`| head`) without a word."""
+    """End the process as a command should end: a user's mistake, an unusable file, too little
+    memory and a full disk in one sentence; Ctrl-C, and a reader of the output that has seen enough
+    (`| head`), in silence."""
     try:
         try:
             yield
         finally:
-            if sys.stdout is not None:  # as with `>&-`
-                sys.stdout.flush()  # here, where a reader that has left can be handled
+            if sys.stdout is not None:  # None after `>&-`
+                sys.stdout.flush()  # here, where a reader that has left can still be handled
     except (ConfigError, RunFailed) as error:
         if os.environ.get("RANK", "0") == "0" or isinstance(error, RankFailed):
             _say(str(error))
@@ -85,8 +87,8 @@ def one_sentence() -> Iterator[None]:
         if library is None:
             raise
         _say(
-            f"a library that torch needs cannot be found ({library[1]}): install "
-            "torch and what it depends on again (`mixit-titan doctor` says more)"
+            f"a library that torch needs cannot be found ({library[1]}): reinstall torch and its "
+            "dependencies (`mixit-titan doctor` says more)"
         )
         sys.exit(2)
     except KeyboardInterrupt:
@@ -103,7 +105,7 @@ def one_sentence() -> Iterator[None]:
             _say(f"the disk{f' of {name}' if name else ''} is full: {MAKE_ROOM}")
             sys.exit(1)
         if memory_is_full(error):
-            _say(f"there is too little memory ({error}): choose smaller sizes or a larger machine")
+            _say(f"out of memory ({error}): choose smaller sizes or a larger machine")
             sys.exit(1)
         if isinstance(error, OSError) and name and error.errno in UNUSABLE:
             _say(f"{str(name)!r} cannot be used: {error.strerror}")
@@ -112,8 +114,8 @@ def one_sentence() -> Iterator[None]:
 
 
 def _say(sentence: str) -> None:
-    """Printable, whatever names the user or a library put into it. A command to type has a line of
-    its own."""
+    """Print a sentence to stderr with unprintable characters escaped, whatever names the user or a
+    library put into it. A command to type keeps a line of its own."""
     said, *commands = sentence.split("\n  ")
     lines = [re.sub(r"\s*\n\s*", " ", said), *commands]
     shown = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines]
@@ -121,7 +123,7 @@ def _say(sentence: str) -> None:
 
 
 def memory_is_full(error: BaseException) -> bool:
-    """Whether an allocation failed, of Python, of numpy or of torch on a CPU or GPU."""
+    """Whether an allocation failed: Python's, numpy's, or torch's on a CPU or GPU."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -130,8 +132,8 @@ def memory_is_full(error: BaseException) -> bool:
 
 
 def _reader_has_left() -> bool:
-    """Whether it is our output that broke, and not a pipe to a process of ours. What is still to be
-    written is thrown away: Python would try again when it ends."""
+    """Whether it is our own output that broke, rather than a pipe to one of our processes. Output
+    that is still buffered is discarded, because Python would try to write it again on exit."""
     output = select.poll()
     output.register(sys.stdout.fileno(), select.POLLOUT)
     left = any(events & (select.POLLERR | select.POLLHUP) for _, events in output.poll(0))
@@ -141,8 +143,8 @@ def _reader_has_left() -> bool:
 
 
 def disk_is_full(error: BaseException | None) -> bool:
-    """Whether that, or a quota, is why something could not be written, on any rank. Torch and
-    safetensors say so in an error behind their own, or in words alone."""
+    """Whether a full disk or a quota is why a write failed, on any rank. Torch and safetensors
+    report it as the cause of their own error, or only in its text."""
     while error is not None:
         if getattr(error, "errno", None) in _FULL or any(s in str(error) for s in _FULL.values()):
             return True
@@ -154,11 +156,11 @@ def disk_is_full(error: BaseException | None) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value as Python writes it, cut where it is long."""
+    """A value as Python writes it, truncated if it is long."""
     try:
         text = repr(value)
-    except ValueError:  # Python does not write thousands of digits
-        return "a number of thousands of digits"
+    except ValueError:  # Python refuses to write thousands of digits
+        return "a number with thousands of digits"
     return text if len(text) <= _LONG else f"{text[:_LONG]}..."
 
 
@@ -170,8 +172,9 @@ def unknown(
     where: str = "",
     meant: Iterable[str] | None = None,
 ) -> ConfigError:
-    """`unknown variant 'mixti' in run.toml: did you mean 'mixit'? (allowed: ...)`. `meant`: what
-    may have been meant, if not any of those allowed."""
+    """The error for a name that is not allowed: `unknown variant 'mixti' in run.toml: did you mean
+    'mixit'? (allowed: ...)`. `meant` lists the candidates for "did you mean", where they are not
+    simply the allowed names."""
     allowed = list(allowed)
     near = nearest(str(value)[:_LONG], allowed if meant is None else meant)
     hint = f": did you mean {near!r}?" if near else ""
@@ -182,8 +185,8 @@ def unknown(
 
 
 def nearest(value: str, allowed: Iterable[str]) -> str | None:
-    """The name that was probably meant: a few letters are others, or one is in the other. None
-    where nothing is near."""
+    """The name that was probably meant: a few letters differ, or one name contains the other. None
+    where nothing is close."""
     names = {_last_word(name): name for name in allowed}
     word = _last_word(value)
     inside = [n for n in names if min(len(n), len(word)) >= 3 and (n in word or word in n)]
@@ -193,6 +196,6 @@ def nearest(value: str, allowed: Iterable[str]) -> str | None:
 
 
 def _last_word(name: str) -> str:
-    """Of `--training.steps` what is after the dot: that two are options, or keys of one section, is
-    no likeness."""
+    """The part after the dot, `steps` for `--training.steps`, because two keys of one section are
+    not alike for sharing its name."""
     return name.lstrip("-").rpartition(".")[2].lower().replace("-", "_")

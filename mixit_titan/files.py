@@ -1,4 +1,4 @@
-"""Files and folders that are complete or not there, and what can go wrong on the way to a disk."""
+"""Files and folders that are either complete or absent, and errors on the way to a disk."""
 
 import contextlib
 import json
@@ -13,13 +13,13 @@ from mixit_titan.errors import MAKE_ROOM, UNUSABLE, ConfigError
 
 
 def cache_folder() -> Path:
-    """Where things are kept that can be made again."""
+    """The folder for files that can be regenerated at any time."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "mixit_titan"
 
 
 def make_folder(folder: Path, option: str = "--out") -> None:
-    """Create the directory that an option names, or refuse it in one sentence."""
+    """Create the directory that an option names, or raise a ConfigError that names the option."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -27,6 +27,7 @@ def make_folder(folder: Path, option: str = "--out") -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically: after a crash it has the old content or all of the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(part: Path) -> None:
@@ -39,12 +40,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, indented, and atomically as `write_text` does."""
     write_text(path, json_text(value, indent=2) + "\n")
 
 
 def json_text(value: Any, **style: Any) -> str:
-    """JSON as the standard has it: a number that is not finite is null, where Python would write
-    NaN, which other programs refuse to read. All that this project writes goes through here."""
+    """A value as standard JSON: a number that is not finite becomes null, where Python would
+    write NaN, which other programs refuse to read. All JSON of this project is written by this
+    function."""
     try:
         return json.dumps(value, allow_nan=False, **style)
     except ValueError:
@@ -60,8 +63,8 @@ def _finite(value: Any) -> Any:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, which becomes `path` when all of it is there. What
-    it could not fill gives its room back."""
+    """Let `write` fill a temporary file beside `path`, then rename it to `path`. If `write` fails,
+    the temporary file is removed."""
     part = path.with_name(f".{path.name}.part")
     try:
         write(part)
@@ -73,11 +76,11 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes `path` when all went well. `path` is not there, or
-    empty."""
+    """A temporary folder to write into, which is renamed to `path` if the block succeeds. `path`
+    must be absent or empty."""
     path = path.resolve()
     part = path.with_name(f".{path.name}.part")
-    shutil.rmtree(part, ignore_errors=True)  # what a kill left behind
+    shutil.rmtree(part, ignore_errors=True)  # left behind by a kill
     part.mkdir(parents=True)
     try:
         yield part
@@ -90,7 +93,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Names, too, are on the disk only after this."""
+    """Flush a folder to disk: only then are the names of its files durable, too."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -100,7 +103,8 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """A full disk, a quota, a folder of somebody else: one sentence."""
+    """Turn a failed write in the block (full disk, quota, missing permission) into a
+    ConfigError."""
     try:
         yield
     except OSError as error:

@@ -1,5 +1,5 @@
-"""The memory of this machine. Linux promises more than there is, and later kills whoever took it at
-its word: what cannot fit is refused before it is asked for."""
+"""The memory of this machine. Linux promises more than there is and later kills whoever uses it, so
+what cannot fit is refused before it is allocated."""
 
 import os
 import re
@@ -11,13 +11,13 @@ _ROOT = Path("/")
 
 
 def host_memory() -> int:
-    """Bytes that this process may have: the machine's, or the limit of its container."""
+    """Bytes that this process may use: the machine's memory, or the limit of its container."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(total, memory_limit(_ROOT) or total)
 
 
 def check_host_memory(needed: int, advice: str) -> None:
-    """Refuse what needs more bytes than there are at all."""
+    """Raise a ConfigError, with the advice, if more bytes are needed than the machine has."""
     there = host_memory()
     if needed > there:
         raise ConfigError(
@@ -27,7 +27,7 @@ def check_host_memory(needed: int, advice: str) -> None:
 
 
 def text_of(path: Path) -> str:
-    """What a file of the system says; nothing where there is none."""
+    """The content of one of the system's files, or "" where it is absent."""
     try:
         return path.read_text()
     except OSError:
@@ -35,7 +35,8 @@ def text_of(path: Path) -> str:
 
 
 def cgroup_values(root: Path, name: str) -> list[list[str]]:
-    """In version 2, the words of a file in the cgroup of this process and in those above it."""
+    """For cgroups of version 2: the words of a file in the cgroup of this process and in each above
+    it."""
     mounted = root / "sys/fs/cgroup"
     own = re.search(r"^0::/(.*)$", text_of(root / "proc/self/cgroup"), re.M)
     folder = mounted / (own[1] if own else "")
@@ -44,9 +45,10 @@ def cgroup_values(root: Path, name: str) -> list[list[str]]:
 
 
 def memory_limit(root: Path) -> int | None:
-    """Bytes that the cgroup of this process, or one above it, may have; None: no limit."""
+    """The smallest memory limit, in bytes, of the cgroup of this process and of those above it;
+    None if there is none."""
     found = [int(words[0]) for words in cgroup_values(root, "memory.max") if words[0].isdecimal()]
     first = text_of(root / "sys/fs/cgroup/memory/memory.limit_in_bytes").strip()  # version 1
-    if first.isdecimal() and int(first) < 2**60:  # above it: its word for none
+    if first.isdecimal() and int(first) < 2**60:  # a larger value means no limit
         found.append(int(first))
     return min(found, default=None)

@@ -1,4 +1,4 @@
-"""The interval of a mean over few seeds."""
+"""Confidence intervals of means over a few seeds."""
 
 import math
 import statistics
@@ -14,13 +14,13 @@ _STUDENT = {  # degrees of freedom -> quantile at 0.975; between them, linear in
 
 
 def student(degrees: int) -> float:
-    """The quantile of Student's t at 0.975."""
+    """The 0.975 quantile of Student's t distribution."""
     inverse = [1 / each for each in reversed(_STUDENT)]
     return float(np.interp(1 / degrees, inverse, [*reversed(_STUDENT.values())]))
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95% interval of a mean by Student's t; None where there is one value only."""
+    """The 95% confidence interval of a mean by Student's t; None for a single value."""
     if len(values) < 2:
         return None
     mean = statistics.fmean(values)

@@ -1,9 +1,9 @@
-"""What JSON must be that anyone may have written: declared once, and checked before it is used.
+"""Forms of JSON that others may have written: declared once, and checked before use.
 
     {"step": COUNT, "loss?": NUMBER, "slices": {"*": {"*": float}}, "rows": [{"name": str}]}
 
-An object has at least the keys of its form. `key?` may be missing, `*` is every other key. A list
-has one form for all of its items, a tuple allows any of its forms.
+An object must have at least the keys of its form. `key?` may be missing, and `*` stands for every
+other key. A list has one form for all of its items; a tuple allows any of its forms.
 """
 
 import json
@@ -20,17 +20,17 @@ Form = Any
 """int, float (finite), str, bool, dict, list, None, object (anything), COUNT, NUMBER, or a dict,
 list or tuple of forms."""
 
-_DEEPEST = 64  # as deep as no file of ours; Python's own limit would end what reads it later
+_DEEPEST = 64  # deeper than any file of ours; Python's own limit would break a later reader
 _LARGEST = 2**63
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character, which cannot be printed
 
 
 class WrongForm(ValueError):
-    """Says what is wrong, in words that fit into brackets."""
+    """A value is not of the declared form; the message fits into parentheses."""
 
 
 def parse_json(text: bytes, form: Form) -> Any:
-    """The value of a text in that form; else a WrongForm."""
+    """The value of a JSON text that must have this form; raises WrongForm."""
     try:
         value = json.loads(text.decode("utf-8-sig"))
         if _SURROGATE.search(text):
@@ -65,7 +65,7 @@ def check_form(value: Any, form: Form, name: str = "") -> None:
 
 
 def check_fields(values: dict[str, Any], cls: type) -> None:
-    """Raise a WrongForm for a value that is not of the type which the dataclass declares for it."""
+    """Raise a WrongForm for a value whose type is not the one that the dataclass declares."""
     for key, hint in get_type_hints(cls).items():
         if key in values:
             allowed = isinstance(values[key], bool) <= (bool in (hint, *get_args(hint)))
@@ -105,7 +105,7 @@ def _said(form: Form) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    """A whole number that no float can hold is none."""
+    """Whether it is a number that a float can hold."""
     return isinstance(value, float) or (type(value) is int and abs(value) < _LARGEST)
 
 

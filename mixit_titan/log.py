@@ -1,4 +1,4 @@
-"""torchtitan's logger. Everything that logs takes it from here."""
+"""torchtitan's logger, which every module that logs imports from here."""
 
 from torchtitan.tools.logging import init_logger as init_logger
 from torchtitan.tools.logging import logger as logger

@@ -1,4 +1,4 @@
-"""The random mixing alone, for any model: importing it imports no torchtitan.
+"""Random mixing as a module for any model. Importing it does not import torchtitan.
 
     mix = RandomMixing(heads=8, head_width=64, length=1024, layer=3)
     out = mix(v)  # (batch, tokens, heads, head width), in place of scaled_dot_product_attention
@@ -23,9 +23,10 @@ from mixit_titan.model.shapes import Shape
 
 
 def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
-    """The documents that share the rows of a batch, for `RandomMixing`: once for all layers.
-    Positions count from 0 in each document, and a row begins with one: `[[0, 1, 2, 0, 1]]`. On a
-    GPU, where a look at them would wait for it, that is not checked."""
+    """The table of documents that share the rows of a batch, to be computed once for all layers and
+    passed to `RandomMixing`. Positions count from 0 within each document, and each row begins with
+    a new document: `[[0, 1, 2, 0, 1]]`. On a GPU that is not checked, because the check would have
+    to wait for the GPU."""
     if positions_BL.dim() != 2 or positions_BL.dtype not in (torch.int64, torch.int32):
         raise ConfigError(
             f"document_table: positions are {positions_BL.dtype} of the shape "
@@ -42,18 +43,17 @@ def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
 
 
 class RandomMixing(MixingMatrices):
-    """Mixes tokens by a matrix for each head that is drawn once and never learned: A v in place of
-    softmax(q k) v. It has no parameters, and needs an embedding of positions beside it.
+    """Mixes tokens by one matrix per head that is drawn once and never trained: A v in place of
+    softmax(q k) v. It has no parameters, and the model needs a position embedding beside it.
 
     `length` is the longest sequence. `recipe` is "paper", "official" or a `Recipe`, of which the
-    knobs of the matrix count (std, noise, identity, sink_head, causal). `layer` is the number of
-    the layer that it is in: with the same seed and layer, matrices are the same. `storage` is
-    "stored", or "generated" to draw A while it is multiplied, which needs a GPU to be fast. `dtype`
-    is what a stored A is kept in, and what the product is computed in: bfloat16 for a model under
-    autocast.
+    settings of the matrix apply (std, noise, identity, sink_head, causal). `layer` is the index of
+    the layer: the same seed and layer give the same matrices. `storage` is "stored", or "generated"
+    to draw A while it is multiplied, which is fast on a GPU only. `dtype` is that of a stored A and
+    of the product: bfloat16 for a model under autocast.
 
-    A moves and casts with the model, where it is drawn again: also by `to_empty`, for a model that
-    was made on the meta device.
+    A moves and casts with the model, and is drawn again on the new device: also by `to_empty`, for
+    a model that was created on the meta device.
     """
 
     def __init__(
@@ -77,7 +77,9 @@ class RandomMixing(MixingMatrices):
             if number < (name in sizes):
                 raise ConfigError(f"RandomMixing: {name} is {number}: too small")
         if dtype is not None and not getattr(dtype, "is_floating_point", False):
-            raise ConfigError(f"RandomMixing: dtype is {dtype!r}: it must be a float's, of torch")
+            raise ConfigError(
+                f"RandomMixing: dtype is {dtype!r}: it must be a float dtype of torch"
+            )
         if storage not in ("stored", "generated"):
             raise ConfigError(
                 f"RandomMixing: storage is {storage!r}: it must be 'stored' or 'generated'"
@@ -97,15 +99,15 @@ class RandomMixing(MixingMatrices):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw A where the module is; nothing on the meta device."""
+        """Draw A on the module's device; do nothing on the meta device."""
         device = next(self.buffers()).device
         if device.type != "meta":
             self.draw(device)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
-        """What `to`, `to_empty`, `cuda`, `bfloat16` and their like go through. What is kept depends
-        on device and dtype (in bfloat16 A is kept without its identity), and what `to_empty` leaves
-        has no values: it is drawn again."""
+        """Called by `to`, `to_empty`, `cuda`, `bfloat16` and the like. A is drawn again, because
+        its stored form depends on device and dtype (in bfloat16 it is stored without its identity),
+        and because `to_empty` leaves it without values."""
         before = list(self.buffers())
         super()._apply(fn, recurse)
         if any(old is not new for old, new in zip(before, self.buffers(), strict=True)):
@@ -115,11 +117,11 @@ class RandomMixing(MixingMatrices):
         return self
 
     def get_extra_state(self) -> torch.Tensor:
-        """All that a state dict has of it: the seed, and a hash of everything that A depends on. A
-        tensor, because that is what checkpoint formats have in common."""
+        """What a state dict stores of it: the seed, and a hash of everything that A depends on. It
+        is a tensor because every checkpoint format can store tensors."""
         words = fingerprint(self.spec, [self.layer], self.heads[-1])
         spec = dataclasses.asdict(self.spec)
-        if spec["noise"] == "gaussian":  # as it was before there was a choice
+        if spec["noise"] == "gaussian":  # as in checkpoints from before there was a choice
             del spec["noise"]
         described = f"{tuple(spec.values())} {self.layer} {len(self.heads)} {words}"
         digest = hashlib.sha256(described.encode()).digest()
@@ -127,21 +129,22 @@ class RandomMixing(MixingMatrices):
         return torch.tensor([self.spec.seed, hashed], device="cpu")
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Loads nothing; weights that were trained with another A are an error."""
+        """Load nothing, but raise a ConfigError if the weights were trained with another A."""
         (seed, hashed), (our_seed, ours) = state.tolist(), self.get_extra_state().tolist()
         if seed != our_seed:
             raise ConfigError(
-                f"these weights were trained with a mixing of seed {seed}, and here it is "
-                f"{our_seed}: make the RandomMixing of layer {self.layer} with seed={seed}"
+                f"these weights were trained with mixing seed {seed}, and here it is {our_seed}: "
+                f"create the RandomMixing of layer {self.layer} with seed={seed}"
             )
         if hashed != ours:
             raise ConfigError(
-                "these weights were trained with another mixing matrix, of the same seed, than "
+                "these weights were trained with the same seed but another mixing matrix than "
                 f"that of layer {self.layer} here: recipe, causal, noise, layer, heads, head_width "
                 "or length differ, or the version of mixit_titan"
             )
 
     def extra_repr(self) -> str:
+        """The settings that `print(model)` shows."""
         return (
             f"heads={len(self.heads)}, head_width={self.head_width}, length={self.spec.length}, "
             f"layer={self.layer}, seed={self.spec.seed}, causal={self.spec.causal}, "
@@ -151,8 +154,8 @@ class RandomMixing(MixingMatrices):
     def forward(
         self, v_BLNH: torch.Tensor, *, documents: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """A v. `documents` is what `document_table` makes of the positions of packed documents,
-        once for all layers; None: one document per row."""
+        """A v. `documents` is the `document_table` of the positions of packed documents, computed
+        once for all layers; None means one document per row."""
         self._check_values(v_BLNH)
         if documents is not None:
             _check_documents(documents, *v_BLNH.shape[:2])
@@ -176,22 +179,25 @@ class RandomMixing(MixingMatrices):
         if v_BLNH.shape[1] > length:
             raise ConfigError(
                 f"RandomMixing: v has {v_BLNH.shape[1]} tokens in its second dimension, and length "
-                f"is {length}: make the RandomMixing longer"
+                f"is {length}: create the RandomMixing with a larger length"
             )
 
 
 def _check_documents(documents: torch.Tensor, batch: int, length: int) -> None:
-    """Refuse a table that is not of this batch: the product would read and write beyond v."""
+    """Refuse a table that does not belong to this batch: the product would read and write outside
+    of v."""
     fits = documents.dtype == torch.int32 and documents.shape == (
         1 + kernel.slots(batch, length),
         4,
     )
     if fits and documents.device.type == "cpu" and not torch.compiler.is_compiling():
-        _, row, first, size = documents[1:].unbind(1)  # two shapes may have tables of one size
+        _, row, first, size = documents[1:].unbind(
+            1
+        )  # tables of two batch shapes may have the same size
         inside = (row < batch) & (first >= 0) & (first + size <= length)
         fits = bool((inside | (size == 0)).all())
     if not fits:
         raise ConfigError(
-            f"RandomMixing: documents are not those of v, with {batch} rows of {length} tokens: "
+            f"RandomMixing: documents do not belong to v, with {batch} rows of {length} tokens: "
             "they must be document_table(positions), with positions of that shape"
         )

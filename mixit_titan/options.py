@@ -1,5 +1,4 @@
-"""The options of a command from the words of its command line, by tyro; what cannot be read is one
-sentence."""
+"""Reads the options of a command from its words, by tyro; what cannot be read is one sentence."""
 
 import contextlib
 import dataclasses
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import tyro
 
 from mixit_titan.errors import ConfigError, shown, unknown
+from mixit_titan.help import help_text
 from mixit_titan.ranges import check_fields
 
 T = TypeVar("T")
@@ -22,8 +22,9 @@ _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def read_options(form: type[T], words: Sequence[str], *, prog: str, default: Any = None) -> T:
-    """A dataclass from `--key value` words, its numbers in the ranges that their annotations name.
-    `default`, if there is one, has the values of all keys that are not named."""
+    """Read a dataclass from `--key value` words and check its numbers against the ranges in its
+    annotations. `default`, if given, supplies the values of all keys that are not named. `--help`
+    prints the help and exits."""
     parsed, rest = read_known_options(form, words, prog=prog, default=default)
     if rest:
         if not rest[0].startswith("-"):
@@ -38,16 +39,17 @@ def read_options(form: type[T], words: Sequence[str], *, prog: str, default: Any
 def read_known_options(
     form: type[T], words: Sequence[str], *, prog: str, default: Any = None, checked: bool = True
 ) -> tuple[T, list[str]]:
-    """The same, with the words that are none of the form's options. Unless `checked`, whoever calls
-    checks the ranges."""
+    """Like `read_options`, but also return the words that are not options of the form. With
+    `checked=False` the caller checks the ranges."""
+    if "-h" in words or "--help" in words:
+        print(help_text(form, default, prog=prog, flag=flag))
+        raise SystemExit(0)
     said = io.StringIO()
     own = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(said):
             parsed, rest = tyro.cli(form, prog=prog, args=words, return_unknown_args=True, **own)
-    except SystemExit as end:
-        if not end.code:  # help, which it has printed
-            raise
+    except SystemExit:
         hints = dict(option_types(form if default is None else default))
         raise _refused(said.getvalue(), hints, words, prog) from None
     print(said.getvalue(), end="", file=sys.stderr)
@@ -57,28 +59,29 @@ def read_known_options(
 
 
 def check_once(words: Sequence[str], flags: Sequence[str]) -> None:
-    """Refuse a second one of options that take several values: the last would win in silence."""
+    """Refuse an option that takes several values and is given twice: the last would silently
+    win."""
     for name in flags:
         if words.count(name) > 1:
             raise ConfigError(f"{name} is given twice: name all of them after one {name}")
 
 
 def check_named(words: Sequence[str], name: str) -> None:
-    """Refuse an option that takes several values and is given none: its default would be taken in
-    silence."""
+    """Refuse an option that takes several values and is given none: its default would silently
+    apply."""
     if name in words and (words[words.index(name) + 1 :] or ["--"])[0].startswith("--"):
         raise ConfigError(f"{name} needs a value: name one or more, or leave it out")
 
 
 def flag(key: str) -> str:
-    """The option that sets a field."""
+    """The option that sets a field: `--seq-len` for `seq_len`."""
     return f"--{key.replace('_', '-')}"
 
 
 @contextlib.contextmanager
 def typed(options: Mapping[str, str]) -> Iterator[None]:
-    """A ConfigError within names what was typed: `--freeze`, and not `model.freeze`. `options`: a
-    key of [model] -> what sets it in this command."""
+    """Rewrite a ConfigError in the block so that it names what was typed: `--freeze`, not
+    `model.freeze`. `options` maps a key of [model] to what sets it in this command."""
     try:
         yield
     except ConfigError as error:
@@ -106,7 +109,7 @@ def describe(hint: Any) -> str:
 
 
 def option_types(form: Any) -> Iterator[tuple[str, Any]]:
-    """Each option of a form, a class or an instance, with the type of its value."""
+    """Each option of a form, which is a class or an instance, with the type of its value."""
     hints = get_type_hints(form if isinstance(form, type) else type(form), include_extras=True)
     for field in dataclasses.fields(form):
         inner, hint = getattr(form, field.name, None), hints[field.name]
@@ -123,8 +126,8 @@ def option_types(form: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _refused(said: str, hints: dict[str, Any], words: Sequence[str], prog: str) -> ConfigError:
-    """tyro's message is a box of many lines; of it only the option is taken, wherever it names one
-    that was given."""
+    """The error for what tyro refused. tyro's message is a box of many lines; only the option is
+    taken from it, provided that it was actually given."""
     text = " ".join(line.strip("│╭╮╰╯─ ") for line in said.splitlines()).strip()
     given = {word.partition("=")[0]: place for place, word in enumerate(words)}
     for name in re.findall(r"--[\w-]+", text.partition("Argument helptext")[0]):

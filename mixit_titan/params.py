@@ -1,6 +1,6 @@
-"""`mixit-titan params`: what a model or a run takes, without building either.
+"""`mixit-titan params`: the size and cost of a model or a run, computed without building either.
 
-A model by its flavor is answered without torch. A run (--config) needs it, to read the config.
+A model given by its flavor needs no torch. A run (--config) needs it, to read the config.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class ParamsArguments:
-    """Parameters, FLOPs and memory of a model; with --config, what a run of that file takes on
-    GPUs: memory for each recomputation, communication, and modelled tokens/s.
+    """Print parameters, FLOPs and memory of a model; with --config, what a run of that file takes
+    on GPUs: memory for each recomputation mode, communication, and modeled tokens/s.
 
     Example: mixit-titan params --variant frozen_qk --flavor 160m --ranks 8
 
@@ -38,28 +38,30 @@ class ParamsArguments:
 
     variant: Annotated[str | None, tyro.conf.arg(help=", ".join(VARIANTS))] = None
     stack: str | None = None
-    """Layers that are not all alike, such as "mixit*3 standard" or "frozen_qk@upper"."""
+    """Layers that differ from each other, such as "mixit*3 standard" or "frozen_qk@upper"."""
     flavor: Annotated[str, tyro.conf.arg(help=", ".join(FLAVORS))] = "debug"
     ranks: Annotated[int | None, Range(least=1, most=2**20)] = None
-    """Ranks that share the memory by FSDP2; with --config and --shipped, GPUs. Default: 1; as many
-    as the degrees of the file's [parallelism] multiply to, or 8 where they leave it open."""
+    """Ranks that share the memory by FSDP2; with --config and --shipped, GPUs. Default: 1; with
+    --config, the product of the degrees in the file's [parallelism], or 8 where they leave it
+    open."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """What the products are computed in: frozen weights and mixing matrices are kept in it."""
+    """The dtype of matrix products; frozen weights and mixing matrices are stored in it, too."""
     storage: Storage = "auto"
-    """The form of the mixing matrices (docs/mixing.md)."""
+    """How the mixing matrices are stored (docs/mixing.md)."""
     seq_len: Annotated[int | None, COUNT] = None
-    """Instead of the flavor's."""
+    """The sequence length (default: the flavor's)."""
     config: str | None = None
-    """A TOML file. Any of its keys can be overridden: --section.key value."""
+    """The TOML file of a run. Any of its keys can be overridden: --section.key value."""
     gpu: Annotated[str, tyro.conf.arg(help=", ".join(GPUS))] = "H100"
     """For --config and --shipped."""
     shipped: bool = False
-    """What each of the shipped configs takes, as the tables of docs/hardware.md."""
+    """Print what each of the shipped configs takes, as the tables of docs/hardware.md."""
     json: bool = False
-    """One line of JSON instead of text."""
+    """Print one line of JSON instead of text."""
 
 
 def params_command(arguments: list[str]) -> None:
+    """Run the command from its words."""
     args, overrides = read_known_options(ParamsArguments, arguments, prog="mixit-titan params")
     _check(args, overrides)
     if args.shipped:
@@ -78,7 +80,9 @@ def params_command(arguments: list[str]) -> None:
 def _check(args: ParamsArguments, overrides: list[str]) -> None:
     check_options(overrides, ParamsArguments)
     if args.config is not None and args.shipped:
-        raise ConfigError("--config is one file and --shipped is all of ours: take one of the two")
+        raise ConfigError(
+            "--config is one file and --shipped is all shipped files: choose one of the two"
+        )
     if args.config is None and overrides:
         raise ConfigError(
             f"unknown option {overrides[0]!r}: keys of a config go with --config FILE"
@@ -90,13 +94,13 @@ def _check(args: ParamsArguments, overrides: list[str]) -> None:
     for name in [*names, *(["variant", "stack"] if args.shipped else [])]:
         if getattr(args, name) != plain[name]:
             advice = (
-                "it shows the files as they are, with all variants; --config FILE changes one"
+                "it shows the files as they are, with all variants; --config FILE can change one"
                 if args.shipped
                 else "set a key of the file instead, such as --model.flavor, --model.seq_len or "
                 "--model.mixing.storage"
             )
             which = "--shipped" if args.shipped else "--config"
-            raise ConfigError(f"{flag(name)} does not go with {which}: {advice}")
+            raise ConfigError(f"{flag(name)} cannot be combined with {which}: {advice}")
 
 
 def _model(args: ParamsArguments) -> None:
@@ -163,11 +167,11 @@ def _run_text(found: "Estimate", steps: int) -> str:
     at_once = f"{found.local_batch_size} row{'' if found.local_batch_size == 1 else 's'}"
     return "\n".join(
         [
-            f"{found.variant} on {found.ranks} x {found.gpu.name}, modelled and not measured",
-            f"  batch             {at_once} on a GPU at once, {found.global_batch_size} in a step",
-            f"  {unit} of a GPU      " + ", ".join(f"{k} {v / size:.1f}" for k, v in fixed.items()),
-            f"  and with them, of {found.gpu.available / GIB:.1f} GiB (logits and backward are not "
-            "there at once):",
+            f"{found.variant} on {found.ranks} x {found.gpu.name}, modeled, not measured",
+            f"  batch             {at_once} per GPU at once, {found.global_batch_size} per step",
+            f"  {unit} per GPU       " + ", ".join(f"{k} {v / size:.1f}" for k, v in fixed.items()),
+            f"  and with them, of {found.gpu.available / GIB:.1f} GiB (logits and backward do not "
+            "coexist):",
             "",
             table,
             "  largest local batch: the most rows at once that fit and divide the batch of a step",
@@ -178,24 +182,24 @@ def _run_text(found: "Estimate", steps: int) -> str:
                 f"{each.frozen:,} frozen"
                 for each in found.trained
             ),
-            *([] if found.fits else [f"  it does not fit   {found.advice()}"]),
-            "  assumed",
+            *([] if found.fits else [f"  does not fit      {found.advice()}"]),
+            "  assumptions",
             *(f"    - {line}" for line in found.assumptions),
         ]
     )
 
 
 def _received(parts: dict[str, int], total: int) -> str:
-    """By one GPU in a step."""
+    """What one GPU receives in a step."""
     unit, size = ("GB", 1e9) if total >= 1e8 else ("MB", 1e6)
     moved = ", ".join(f"{name} {part / size:.2f}" for name, part in parts.items() if part)
-    said = f"{unit} received       {total / size:.2f} by a GPU in a step"
+    said = f"{unit} received       {total / size:.2f} per GPU and step"
     return f"{said}: {moved}" if moved else said
 
 
 def _speed(found: "Estimate", steps: int) -> str:
     if found.is_toy:
-        return "not modelled: the kernels of so small a step take longer to launch than to run"
+        return "not modeled: the kernels of such a small step take longer to launch than to run"
     step = f"{found.seconds_per_step:.3f} s per step"
     return f"{found.tokens_per_s:,.0f} tokens/s, {step}, {found.time} for {steps:,} steps"
 

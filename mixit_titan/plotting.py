@@ -1,4 +1,4 @@
-"""What all figures share: a color for each variant, and files that are complete or not there."""
+"""What all figures share: one color per variant, and files that are complete or absent."""
 
 from pathlib import Path
 
@@ -17,9 +17,10 @@ COLORS = {
     "random": "#7f7f7f",
 }
 OTHER = "#999999"
-"""The color of what is not one of the five variants."""
+"""The color of everything that is not one of the five variants."""
 
 
 def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure atomically, in the format of the path's suffix."""
     kind = path.suffix[1:]
     replace_file(path, lambda part: figure.savefig(part, format=kind, dpi=150, bbox_inches="tight"))

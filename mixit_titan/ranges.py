@@ -1,5 +1,5 @@
-"""What a number may be. One outside of its range is one sentence; so is one that is not finite or
-has more than 64 bits."""
+"""Ranges of numbers. A number outside of its range is an error of one sentence, and so is one that
+is not finite or has more than 64 bits."""
 
 import functools
 import math
@@ -12,14 +12,14 @@ from mixit_titan.errors import ConfigError, Problems, shown
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """`least` and `most` belong to it, `above` and `below` do not."""
+    """A range of numbers: `least` and `most` are inclusive, `above` and `below` exclusive."""
 
     least: float | None = None
     most: float | None = None
     above: float | None = None
     below: float | None = None
     also: float | None = None
-    """A number outside that has a meaning of its own, such as -1 for "all"."""
+    """One number outside of the range that has a meaning of its own, such as -1 for "all"."""
 
     def __contains__(self, number: float) -> bool:
         if number == self.also:
@@ -58,9 +58,9 @@ def check_ranges(
     name: Callable[[str], str] = str,
     problems: Problems | None = None,
 ) -> None:
-    """Refuse the first number of `values` that is not in its range, or each where `problems`
-    gathers, under the name that the user knows it by. Of a list all members are checked; what is
-    not a number is left alone."""
+    """Raise a ConfigError for the first number in `values` that is out of its range, or collect one
+    for each in `problems`. `name` turns a key into what the user knows it by. Of a list all members
+    are checked; what is not a number is ignored."""
     problems = problems or Problems()
     for key, value in values.items():
         numbers = value if isinstance(value, list | tuple) else [value]
@@ -79,8 +79,8 @@ def check_ranges(
 def check_fields(
     form: Any, name: Callable[[str], str] = str, problems: Problems | None = None
 ) -> None:
-    """The same for a dataclass whose fields are annotated, `steps: Annotated[int, COUNT]`, and for
-    the dataclasses within."""
+    """Check the fields of a dataclass that are annotated with a range, `steps: Annotated[int,
+    COUNT]`, and those of the dataclasses within it."""
     values = {field.name: getattr(form, field.name) for field in fields(form)}
     check_ranges(values, _annotated(type(form)), name, problems)
     for value in values.values():

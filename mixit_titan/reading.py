@@ -1,5 +1,5 @@
-"""Files that anyone may have put there, or something else in their place: read without waiting and
-without end, and only in the form that is declared."""
+"""Reads files that others may have written or replaced: without blocking, up to a size limit, and
+only in the declared form."""
 
 import contextlib
 import errno
@@ -25,20 +25,20 @@ _KINDS = {
 
 
 class WrongFile(ConfigError):
-    """What is there is not what it should be."""
+    """A file is not what it should be."""
 
     def __init__(self, path: Path | str, problem: str, advice: str = REMOVE) -> None:
         super().__init__(f"{path} cannot be used ({problem}): {advice}")
         self.path, self.problem, self.advice = path, problem, advice
 
     def __reduce__(self) -> tuple:
-        """It goes from rank to rank."""
+        """Pickle by the arguments, because it is sent from rank to rank."""
         return type(self), (self.path, self.problem, self.advice)
 
 
 def regular(path: str, flags: int) -> int:
-    """`opener` of `open`, to read or to write: it does not wait for the other end of a pipe, and
-    what is no file is a WrongFile."""
+    """An `opener` for `open` that never waits for the other end of a pipe and raises WrongFile for
+    everything that is not a regular file."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
     except OSError as error:
@@ -54,8 +54,8 @@ def regular(path: str, flags: int) -> int:
 
 
 def read_bytes(path: Path | str, *, advice: str = REMOVE, limit: int = _LARGEST) -> bytes:
-    """All of a file. FileNotFoundError where there is none; a WrongFile with the advice where there
-    is something else, or more than `limit` bytes."""
+    """The complete content of a file. Raises FileNotFoundError where there is none, and a WrongFile
+    with the advice where there is something else or more than `limit` bytes."""
     try:
         with open(path, "rb", opener=regular) as file:
             large = os.fstat(file.fileno()).st_size > limit
@@ -72,7 +72,7 @@ def read_bytes(path: Path | str, *, advice: str = REMOVE, limit: int = _LARGEST)
 
 
 def read_end(path: Path | str, limit: int = _LONGEST) -> bytes:
-    """The last bytes of a log, however long; none of what is no file."""
+    """The last bytes of a log, however long it is; b"" where there is no regular file."""
     with contextlib.suppress(OSError, WrongFile), open(path, "rb", opener=regular) as file:
         file.seek(-min(limit, os.fstat(file.fileno()).st_size), os.SEEK_END)
         return file.read(limit)
@@ -80,7 +80,7 @@ def read_end(path: Path | str, limit: int = _LONGEST) -> bytes:
 
 
 def read_text(path: Path | str, *, advice: str = REMOVE, limit: int = _LARGEST) -> str:
-    """`read_bytes` as text, without the byte order mark that some editors put before it."""
+    """Like `read_bytes`, decoded as UTF-8 without the byte order mark that some editors write."""
     try:
         return read_bytes(path, advice=advice, limit=limit).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -89,7 +89,8 @@ def read_text(path: Path | str, *, advice: str = REMOVE, limit: int = _LARGEST) 
 
 
 def read_json(path: Path | str, form: Form, *, advice: str = REMOVE) -> Any:
-    """What a JSON file holds, in the form that is declared; else as `read_bytes`."""
+    """The value of a JSON file that must have the declared form. Errors are those of
+    `read_bytes`."""
     content = read_bytes(path, advice=advice)
     try:
         return parse_json(content, form)
@@ -98,19 +99,21 @@ def read_json(path: Path | str, form: Form, *, advice: str = REMOVE) -> Any:
 
 
 def json_if_good(path: Path | str, form: Form) -> Any | None:
-    """None where there is none in that form: for what is made again then."""
+    """The value of a JSON file, or None if it is absent or not of that form: for files that are
+    then regenerated."""
     with contextlib.suppress(FileNotFoundError, WrongFile):
         return read_json(path, form)
 
 
 def text_if_good(path: Path | str, *, limit: int = _LARGEST) -> str | None:
+    """The text of a file, or None if it cannot be read as text."""
     with contextlib.suppress(FileNotFoundError, WrongFile):
         return read_text(path, limit=limit)
 
 
 def read_json_lines(path: Path | str, form: Form) -> list[Any]:
-    """Of a file to which lines are appended, those up to one that is not in that form: a kill may
-    have cut off the last. Where there is no file there are none."""
+    """The lines of a file that is appended to, up to the first that is not of that form: a kill may
+    have truncated the last one. An absent file has no lines."""
     lines = []
     missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
     with missing, open(path, "rb", opener=regular) as file, contextlib.suppress(WrongForm):
@@ -120,7 +123,7 @@ def read_json_lines(path: Path | str, form: Form) -> list[Any]:
 
 
 def check_kinds(folder: Path, *, files: tuple[str, ...], folders: tuple[str, ...] = ()) -> None:
-    """Refuse a folder to write into whose names are taken by something of another kind."""
+    """Refuse a folder to write into if one of these names is taken by something of another kind."""
     for kind, names in ((stat.S_IFREG, files), (stat.S_IFDIR, folders)):
         for name in names:
             try:
@@ -134,7 +137,7 @@ def check_kinds(folder: Path, *, files: tuple[str, ...], folders: tuple[str, ...
 
 
 def set_aside(path: Path) -> Path:
-    """Out of the way of what is written in its place, and kept: as `NAME.broken`."""
+    """Rename a file to `NAME.broken`, so that it is kept but out of the way of its replacement."""
     aside, again = path.with_name(f"{path.name}.broken"), 1
     while aside.exists() or aside.is_symlink():
         again += 1

@@ -1,4 +1,4 @@
-"""Tables, on the screen and as Markdown: the first column to the left, figures to the right."""
+"""Tables for the screen and in Markdown, with text aligned to the left and numbers to the right."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from rich.table import Table
 
 
 def literal(text: str) -> str:
-    """What somebody else has written, as it is: neither the terminal nor rich obeys it."""
+    """Text from elsewhere, escaped so that neither the terminal nor rich interprets it."""
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return escape(shown)
 
@@ -22,7 +22,7 @@ def screen_table(
     no_wrap: bool = False,
     **style: Any,
 ) -> Table:
-    """A rich table. `left`: how many of its first columns are words, not figures."""
+    """A rich table. `left` is the number of leading columns that are text, not numbers."""
     table = Table(title=title, **style)
     for n, name in enumerate(header):
         table.add_column(name, justify="left" if n < left else "right", no_wrap=no_wrap)
@@ -34,8 +34,8 @@ def screen_table(
 def markdown_table(
     header: Sequence[str], rows: Iterable[Sequence[Any]], *, left: int | None = None
 ) -> str:
-    """The lines of a Markdown table. `left`: how many of its first columns are words (default:
-    all)."""
+    """The lines of a Markdown table. `left` is the number of leading columns that are text
+    (default: all of them)."""
     rules = ["---" if left is None or n < left else "---:" for n in range(len(header))]
     lines = [_line(header), "|" + "|".join(rules) + "|", *map(_line, rows)]
     return "\n".join(lines) + "\n"

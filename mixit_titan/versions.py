@@ -11,7 +11,7 @@ from mixit_titan import __version__
 
 
 def environment() -> dict[str, Any]:
-    """What a measurement depends on beside the settings."""
+    """What a measurement depends on besides its settings."""
     import torch
 
     from mixit_titan.device import has_gpu
@@ -29,7 +29,7 @@ def environment() -> dict[str, Any]:
 
 
 def device_name() -> str:
-    """Of the GPU, or of the processor: nothing that names the machine."""
+    """The name of the GPU, or of the processor; it does not identify the machine."""
     import torch
 
     from mixit_titan.device import has_gpu
@@ -45,7 +45,7 @@ def device_name() -> str:
 
 
 def code_version() -> tuple[dict[str, Any], str]:
-    """Versions and commit, and the difference to that commit (empty outside of a checkout)."""
+    """Versions and commit, and the diff to that commit (empty outside of a checkout)."""
     commit = _git("rev-parse", "HEAD")
     difference = _git("diff", "HEAD") if commit else ""
     return {
@@ -59,9 +59,12 @@ def code_version() -> tuple[dict[str, Any], str]:
 
 
 def _git(*arguments: str) -> str:
-    """What git says of the checkout that the package lies in; "" once it is installed elsewhere."""
+    """The output of git in the checkout that contains the package; "" if the package is installed
+    elsewhere."""
     folder = Path(__file__).parents[1]
-    if not (folder / ".git").exists():  # installed, it may lie within a checkout of something else
+    if not (
+        folder / ".git"
+    ).exists():  # once installed, it may be inside a checkout of something else
         return ""
     try:
         done = subprocess.run(

@@ -24,7 +24,7 @@ from mixit_titan.tasks.task import task_class
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_STARTS = ("mixit-titan ", "torchrun ", "srun ", "sbatch ", "make ", "python ")
+_STARTS = ("mixit-titan ", "torchrun ", "srun ", "sbatch ", "make ", "python ", "cp ", "mkdir ")
 _SHIPPED = re.compile(r"(train_configs|slurm|benchmarks|examples)/[\w.]*\w")
 _STAND_FOR = {
     "CONFIG.toml": "train_configs/debug_standard.toml",

@@ -16,7 +16,9 @@ PACKAGE = Path(mixit_titan.__file__).parent
 LAYERS = [
     ["__init__", "errors", "gpus", "imports", "json_form", "log", "parent"],
     ["files", "reading", "hashing", "tables", "device", "ranges", "host_memory", "intervals"],
-    ["plotting", "versions", "kernels", "jobs", "options"],
+    ["plotting", "versions", "kernels", "jobs", "fields"],
+    ["help"],
+    ["options"],
     ["model", "data"],
     ["runtime", "mixing"],
     ["generation"],

@@ -82,9 +82,15 @@ def test_the_driver_that_a_build_needs(driver: str | None, cuda: str, expected: 
     ("driver", "cuda", "environment", "why", "advice"),
     [
         ("580.1", None, {}, "torch 9 is a build for the CPU", "install a CUDA build"),
-        ("550.54", "13.0", {}, "needs driver 580 or newer, and it is 550.54", "update the driver"),
-        ("580.1", "13.0", {"SLURM_JOB_ID": "1"}, "Slurm gave this job none", "--gpus=1"),
-        ("580.1", "13.0", {}, "which fit each other", "may open /dev/nvidia*"),
+        (
+            "550.54",
+            "13.0",
+            {},
+            "needs driver 580 or newer, and the driver is 550.54",
+            "update the driver",
+        ),
+        ("580.1", "13.0", {"SLURM_JOB_ID": "1"}, "Slurm allocated no GPU to this job", "--gpus=1"),
+        ("580.1", "13.0", {}, "which are compatible", "may open /dev/nvidia*"),
     ],
 )
 def test_why_torch_finds_no_gpu(
@@ -131,7 +137,7 @@ def test_no_command_takes_the_cpu_in_place_of_a_gpu(
         main()
     error = capsys.readouterr().err
     assert exit_.value.code == 2 and error.count("\n") == 1
-    assert "needs driver 580 or newer, and it is 550.54.15" in error
+    assert "needs driver 580 or newer, and the driver is 550.54.15" in error
     assert "--device cpu" in error and "CUDA_VISIBLE_DEVICES=" in error
     assert not out.exists()
 
@@ -257,7 +263,7 @@ def test_gpus_of_several_kinds_are_one_sentence(cards: list[str]) -> None:
 def test_a_slice_of_a_gpu_is_for_one_rank(cards: list[str]) -> None:
     cards += [SLICE]
     assert launch.local_ranks(None) == 1
-    with pytest.raises(ConfigError, match=r"has 1 x .* 3g\.40gb \(MIG: a slice of a GPU"):
+    with pytest.raises(ConfigError, match=r"has 1 x .* 3g\.40gb \(MIG slices, of which"):
         launch.local_ranks(2)
 
 

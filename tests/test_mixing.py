@@ -171,7 +171,7 @@ def test_a_state_dict_has_the_seed_and_a_fingerprint(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"seed 5, and here it is 6: make .* with seed=5"):
         nn.Sequential(mixing(seed=6)).load_state_dict(saved)
     for change in ({"layer": 1}, {"recipe": "official"}, {"causal": False}, {"noise": "sign"}):
-        with pytest.raises(ConfigError, match="another mixing matrix, of the same seed"):
+        with pytest.raises(ConfigError, match="the same seed but another mixing matrix"):
             nn.Sequential(mixing(**change)).load_state_dict(saved)
 
 
@@ -194,7 +194,7 @@ def test_a_change_of_the_generator_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         ({"recipe": "papr"}, "did you mean 'paper'"),
         ({"heads": 2.5}, "heads is 2.5: it must be a whole number"),
         ({"seed": "0"}, "seed is '0': it must be a whole number"),
-        ({"dtype": torch.int8}, "dtype is torch.int8: it must be a float's"),
+        ({"dtype": torch.int8}, "dtype is torch.int8: it must be a float dtype"),
         ({"dtype": "bfloat16"}, "dtype is 'bfloat16'"),
         ({"noise": "sing"}, "did you mean 'sign'"),
     ],
@@ -247,7 +247,7 @@ def table(batch: int, length: int) -> torch.Tensor:
 )
 def test_documents_of_another_batch_are_one_sentence(documents: torch.Tensor) -> None:
     """The product takes their rows and bounds for v's, and would write beyond it."""
-    with pytest.raises(ConfigError, match="not those of v, with 2 rows of 64 tokens"):
+    with pytest.raises(ConfigError, match="do not belong to v, with 2 rows of 64 tokens"):
         RandomMixing(heads=2, head_width=4, length=256, layer=0)(
             torch.ones(2, 64, 2, 4), documents=documents
         )

@@ -57,7 +57,7 @@ def test_the_text_says_what_fits_and_that_it_is_modelled(
     words = ["--variant", "standard", "--training.local_batch_size", "64", "--gpu", "h100"]
     call(monkeypatch, "--config", FILE_1B, *words)
     said = capsys.readouterr().out
-    assert said.startswith("1b_fineweb_edu.toml: standard on 8 x H100, modelled and not measured\n")
+    assert said.startswith("1b_fineweb_edu.toml: standard on 8 x H100, modeled, not measured\n")
     table = [line.split("|") for line in said.splitlines() if line.startswith("|")]
     fits = {row[1].strip(): row[6].strip() for row in table[2:]}
     assert fits == {"none (this run)": "no", "selective": "no", "full": "yes"}
@@ -73,7 +73,7 @@ def test_what_shipped_would_not_heed_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         call(monkeypatch, "--shipped", *option.split())
-    assert f"{option.split()[0]} does not go with --shipped" in capsys.readouterr().err
+    assert f"{option.split()[0]} cannot be combined with --shipped" in capsys.readouterr().err
 
 
 def test_fewer_gpus_than_a_replica_has_share_the_model() -> None:
@@ -114,7 +114,7 @@ def test_float8_is_counted_without_torchao(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     call(monkeypatch, "--config", FILE_1B, "--quantize.recipe", "rowwise")
-    assert "float8 is taken for bfloat16" in capsys.readouterr().out
+    assert "float8 is modeled as bfloat16" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,16 @@ def test_float8_is_counted_without_torchao(
         "--stack mixit*5": "is 5 layers, which do not fill model.layers = ",
         "--stack mixit --variant mixit": "--stack = 'mixit' says what the layers are, and so",
         "--ranks 0": "--ranks is 0: it must be in 1..",
-        f"--config {FILE_1B} --flavor 8b": "--flavor does not go with --config",
+        f"--config {FILE_1B} --flavor 8b": "--flavor cannot be combined with --config",
         f"--config {FILE_1B} --gpu h10": "unknown GPU 'h10': did you mean 'H100'?",
         f"--config {FILE_1B} --gpu H100-SXM5": "unknown GPU 'H100-SXM5': did you mean 'H100'?",
         f"--config {FILE_1B} --gpu V100": "unknown GPU 'V100' (allowed",
         f"--config {FILE_1B} --rank 8": "unknown option '--rank': did you mean '--ranks'?",
-        f"--config {FILE_1B} --shipped": "take one of the two",
+        f"--config {FILE_1B} --shipped": "choose one of the two",
         f"--config {FILE_1B} --training.nice 3": "(and the command line) (allowed: training.local",
         f"--config {FILE_1B} --training.batch_size 3": "did you mean 'training.local_batch_size'?",
         f"--config {FILE_1B} --trainig.steps 3": "did you mean 'training'",
-        f"--config {FILE_1B} --ranks 3": "is no multiple of training.local_batch_size",
+        f"--config {FILE_1B} --ranks 3": "is not a multiple of training.local_batch_size",
     }.items(),
 )
 def test_a_mistake_is_one_sentence(

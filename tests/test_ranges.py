@@ -39,7 +39,7 @@ def test_every_member_of_a_list_is_checked_and_nothing_but_numbers() -> None:
     with pytest.raises(ConfigError, match=r"^a is nan: it must be a finite number"):
         check_ranges({"a": math.nan}, {})
     for long in (2**16000, [1, 2**16000]):
-        with pytest.raises(ConfigError, match=r"^a is a number of thousands of digits: "):
+        with pytest.raises(ConfigError, match=r"^a is a number with thousands of digits: "):
             check_ranges({"a": long}, {})
 
 

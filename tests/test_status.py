@@ -1,6 +1,7 @@
 """`mixit-titan status`, without a Slurm: it tells what lives from what is dead, and never dies of
 what it finds."""
 
+import errno
 import json
 import os
 import socket
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from mixit_titan.jobs.lock import FolderLock
 from mixit_titan.slurm import status
 from mixit_titan.slurm.status import StatusArguments, run_status, show_status
+from mixit_titan.tasks.checkpoint import FILE
 
 
 @pytest.fixture(autouse=True)
@@ -79,9 +82,9 @@ def test_a_run_is_where_its_state_says_also_if_an_earlier_start_came_further(
 
 
 def test_a_run_that_hung_says_how(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("hung 7 the run stands still: rank 1 is ...\n")
+    (tmp_path / "state").write_text("hung 7 the run makes no progress: rank 1 is ...\n")
     found = run_status(tmp_path, True)
-    assert found.state == "hung" and found.said.startswith("the run stands still")
+    assert found.state == "hung" and found.said.startswith("the run makes no progress")
 
 
 def test_a_run_that_has_kept_its_times_shows_its_goodput(tmp_path: Path) -> None:
@@ -92,6 +95,48 @@ def test_a_run_that_has_kept_its_times_shows_its_goodput(tmp_path: Path) -> None
     (tmp_path / "times.jsonl").write_text(json.dumps(times) + "\n")
     found = run_status(tmp_path, True)
     assert found.goodput == "83%" and found.said == "2 batches skipped"
+
+
+def test_a_task_says_whether_it_is_running_dead_stopped_or_finished(
+    tmp_path: Path, gone: int
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 5, "loss": 0.5}\n')
+    assert run_status(tmp_path, True).state == "-"
+    lock = FolderLock(tmp_path, "--out")
+    assert run_status(tmp_path, True).state == "running"
+    owner = json.loads((tmp_path / ".lock").read_text())
+    (tmp_path / ".lock").write_text(json.dumps(owner | {"pid": gone}))
+    assert run_status(tmp_path, True).state == "dead"
+    lock.release()
+    (tmp_path / ".lock").unlink()
+    (tmp_path / FILE).touch()
+    assert run_status(tmp_path, True).state == "stopped"
+    (tmp_path / "result.json").touch()
+    assert run_status(tmp_path, True).state == "finished"
+
+
+def test_a_dead_run_resumes_only_where_it_has_a_checkpoint(tmp_path: Path, gone: int) -> None:
+    write_run(tmp_path, process=gone, host=socket.gethostname(), age=30)
+    assert run_status(tmp_path, True).said.endswith("start it again to begin anew")
+
+
+def test_a_private_folder_of_somebody_else_hides_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    for name in ("mine", "private"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "state").write_text("finished 9\n")
+    stat = os.stat
+
+    def denied(path: object, **settings: object) -> os.stat_result:
+        if "private/" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, **settings)
+
+    monkeypatch.setattr(os, "stat", denied)
+    monkeypatch.chdir(tmp_path)
+    show_status(StatusArguments())
+    assert "runs/mine  finished" in capfd.readouterr().out
 
 
 def test_it_never_dies_of_what_it_finds(

@@ -1,6 +1,6 @@
-"""What is analysed: the model of a run's folder, what it reads, and its like at the start.
+"""The run that is analyzed: its model, the sequences it reads, and its model at initialization.
 
-A folder is that of a task (`mixit-titan task` or a point of a sweep), or of pretraining.
+The folder is that of a task (`mixit-titan task`, or one run of a sweep) or of a training run.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from mixit_titan.tasks.settings import Run
 from mixit_titan.tasks.task import task_name
 from mixit_titan.tasks.trained import load_trained_task
 
-_LONGEST = 256  # tokens of a piece of text
+_LONGEST = 256  # tokens in a sequence of text
 _STD = (float, str)
 _SCALES = {"init_std?": (*_STD, {"*": _STD}), "embedding_std?": _STD}
 _SAVED = {
@@ -45,39 +45,49 @@ _SAVED = {
 
 @dataclass(frozen=True, kw_only=True)
 class AnalyzedRun:
+    """A trained run, with everything that an analysis reads from it."""
+
     model: MixitLlama
-    """Trained, without its head."""
+    """The trained model, without its output head."""
     variant: str
     title: str
     """`frozen_qk on retrieval`"""
     sequences: Sequences
     test: Sequences | None
-    """All test examples of a task."""
+    """All test examples of a task; None for a language model."""
     token_name: Callable[[int], str]
     tokenizer: BaseTokenizer | None
-    """Of a language model."""
+    """The tokenizer of a language model; None for a task."""
     own_start: Callable[[], MixitLlama]
-    """The same model before its first step."""
+    """Builds this model as it was at initialization."""
     start: Start
-    """What the same run would have begun with, had it been of another variant and depth."""
+    """Builds the model that this run would have had at initialization with another variant and
+    depth."""
 
 
 def load_analyzed_run(
     run_dir: Path, *, text: Path | None, count: int, task: str | None = None
 ) -> AnalyzedRun:
-    """With `count` sequences to read: of the run's own data, or of the file `text`. `task` is
-    the user's word for a task from outside of the package."""
+    """Load a run with `count` sequences to read, from its own data or from the file `text`. `task`
+    names the class of a task that is defined outside this package."""
+    if not run_dir.is_dir():
+        what = "is not a directory" if run_dir.exists() else "does not exist"
+        raise ConfigError(
+            f"{run_dir} {what}: name the folder of a finished task or of a training run"
+        )
     if (run_dir / "result.json").is_file():
         if text is not None:
-            raise ConfigError(f"--text: {run_dir} is of a task, which has examples of its own")
+            raise ConfigError(
+                f"--text is for language models: {run_dir} is a task, which has its own examples"
+            )
         return _task_run(run_dir, count, task)
     if (run_dir / "checkpoint").is_dir():
         if task is not None:
-            raise ConfigError(f"--task: {run_dir} is of a training run, leave it out")
+            raise ConfigError(f"--task is for tasks: {run_dir} is a training run, leave it out")
         return _text_run(run_dir, text, count)
     raise ConfigError(
-        f"{run_dir} has neither result.json, as a finished task, nor a folder of checkpoints, as "
-        "a training run: name the folder of such a run (of a sweep: of one of its points)"
+        f"{run_dir} has neither the result.json of a finished task nor the checkpoint folder of a "
+        "training run: name the folder of such a run (for a sweep, the folder of one of its runs)"
     )
 
 
@@ -85,7 +95,7 @@ def _task_run(run_dir: Path, count: int, task: str | None) -> AnalyzedRun:
     run, model = load_trained_task(run_dir, task=task)
     settings, name = run.settings, task_name(run.task)
     if settings.variant == "lstm":
-        raise ConfigError(f"{run_dir} is of an LSTM, which has no layers of heads to look at")
+        raise ConfigError(f"{run_dir} is an LSTM, which has no attention heads to analyze")
     _, test = run.task.split(seed=settings.seed, train=settings.train, test=settings.test)
     examples = task_sequences(test, run.task.padding, f"{name}'s test set")
     return AnalyzedRun(
@@ -102,7 +112,7 @@ def _task_run(run_dir: Path, count: int, task: str | None) -> AnalyzedRun:
 
 
 def _as(run: Run, variant: str, layers: int) -> Run:
-    """The run with another variant and depth. Knobs of a mixer stay with that mixer."""
+    """The run with another variant and depth; options of its mixer hold for that mixer alone."""
     own, none = run.settings.layer_stack(), dict.fromkeys(("stack", "mixer", "freeze"))
     settings = dataclasses.replace(run.settings, variant=variant, layers=layers, **none)
     if own is None or own.mixes != VARIANTS[variant].mixes:
@@ -142,7 +152,8 @@ def _text_run(run_dir: Path, text: Path | None, count: int) -> AnalyzedRun:
 
 
 def _text(trained: Trained, saved: dict[str, Any], text: Path | None, count: int) -> Sequences:
-    """Of the file; else of the run's validation data; else of the standard library."""
+    """Sequences from the file, else from the run's validation data, else from the standard
+    library."""
     size = {"count": count, "length": min(_LONGEST, trained.model.config.max_seq_len)}
     if text is not None:
         return text_sequences(read_pieces(text), trained.tokenizer, source=str(text), **size)
@@ -153,13 +164,13 @@ def _text(trained: Trained, saved: dict[str, Any], text: Path | None, count: int
             split = open_split(folder, "validation")
             ids = split.read(0, min(split.tokens, size["count"] * size["length"]))
             return cut(ids, source="the run's validation data", **size)
-    logger.warning(f"The run's own data is not in {folder!r}: the standard library is read instead")
+    logger.warning(f"The run's data is not in {folder!r}: reading the standard library instead")
     documents = (d.text for d in find_corpus(STDLIB).documents() if d.split == "validation")
     return text_sequences(documents, trained.tokenizer, source="the standard library", **size)
 
 
 def _saved_config(run_dir: Path) -> dict[str, Any]:
-    """What torchtitan has written of the run's settings."""
+    """The run's settings as torchtitan saved them; if there are none, empty, with a warning."""
     try:
         return read_json(run_dir / "config.json", _SAVED, advice="default settings are assumed")
     except FileNotFoundError:
@@ -170,10 +181,10 @@ def _saved_config(run_dir: Path) -> dict[str, Any]:
 
 
 def _with_start_scales(shape: Shape, saved: dict[str, Any], run_dir: Path) -> Shape:
-    """A checkpoint does not say how large its weights were at first."""
+    """The shape with the scales of initialization, which a checkpoint does not record."""
     written = saved.get("model_spec", {}).get("model", {}).get("shape", {})
     scales = {key: written[key] for key in ("init_std", "embedding_std") if key in written}
     try:
         return dataclasses.replace(shape, **scales)
     except ConfigError as error:
-        raise WrongFile(run_dir / "config.json", str(error), "copy the run anew") from None
+        raise WrongFile(run_dir / "config.json", str(error), "copy the run again") from None

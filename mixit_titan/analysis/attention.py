@@ -1,9 +1,9 @@
-"""Which heads look where: induction heads and previous-token heads, by the mass of their maps.
+"""Induction heads and previous-token heads, found by where their attention mass lies.
 
-An induction head looks at the token after the last earlier occurrence of the current one: in
-`... A B ... A` from the second A at B. A previous-token head looks one position back. Together they
-make the circuit of retrieval. Layers and heads are indices from 0 here; pictures and tables count
-from 1, as the paper does.
+An induction head attends to the token after the last earlier occurrence of the current one: in
+`... A B ... A`, the query at the second A attends to the key at B. A previous-token head attends
+one position back. Together they form the induction circuit, which solves retrieval. Layers and
+heads are indices from 0 here; figures and tables count from 1, as the paper does.
 
 Shapes: N heads, L length.
 """
@@ -18,12 +18,17 @@ from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.stack import Stack
 
 SCORES = ("induction", "previous")
+NAMES = {"induction": "induction head", "previous": "previous-token head"}
+TIMES_UNIFORM = 2.0
+"""How many times the uniform baseline a head's score must be, at least, to be called an induction
+head or a previous-token head. Below that, the best head is only the best of a bad lot."""
 
 
 def attention(model: MixitLlama, sequences: Sequences) -> dict[str, Any]:
-    """Scores of all heads, each the mean mass over all places of all sequences, and the best head
-    of each kind; None where no place counts. `uniform` is what a head that looks at its whole
-    prefix alike would score."""
+    """Score every head, and find the best one of each kind. A score is the attention mass on the
+    target key, averaged over the query positions of all sequences; it is None where no position
+    counts. `uniform` is the uniform baseline, the score of a head that spreads its attention
+    evenly over its prefix."""
     sums: dict[str, torch.Tensor | float] = dict.fromkeys(SCORES, 0.0)
     uniform, places = dict.fromkeys(SCORES, 0.0), dict.fromkeys(SCORES, 0)
     for n in range(len(sequences)):
@@ -55,8 +60,9 @@ def attention(model: MixitLlama, sequences: Sequences) -> dict[str, Any]:
 
 
 def targets(tokens: list[int], asked: list[bool]) -> dict[str, list[tuple[int, int]]]:
-    """(i, j): places i where a head of a kind would look at j. Induction counts where the model is
-    asked, and not where the target is the place itself, as at the second A of `A A`."""
+    """Pairs (i, j) of a query position i and the key position j that a head of each kind would
+    attend to. Induction counts only positions where the model has to answer, and none whose target
+    is the position itself, as at the second A of `A A`."""
     induction, last = [], {}
     for i, token in enumerate(tokens):
         if asked[i] and token in last and last[token] + 1 < i:
@@ -65,8 +71,15 @@ def targets(tokens: list[int], asked: list[bool]) -> dict[str, list[tuple[int, i
     return {"induction": induction, "previous": [(i, i - 1) for i in range(1, len(tokens))]}
 
 
+def stands_out(found: dict[str, Any], kind: str) -> bool:
+    """Whether the best head of a kind is far enough above the uniform baseline to bear its name."""
+    best = found[f"{kind}_head"]
+    return best is not None and best["score"] >= TIMES_UNIFORM * found["uniform"][kind]
+
+
 def _best(scores: torch.Tensor | None, stack: Stack) -> dict[str, Any] | None:
-    """Among the layers that attend, if any: no token chooses where a mixing head looks."""
+    """The best head among the layers with attention, if there are any: a mixing head does not
+    depend on the tokens."""
     if scores is None:
         return None
     if stack.attends:

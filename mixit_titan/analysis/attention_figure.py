@@ -1,4 +1,4 @@
-"""attention.png: a map of each head, layer below layer, the two best heads outlined.
+"""attention.png: one map per head, one row per layer, with the two best heads outlined.
 
 Shapes: N heads, L length.
 """
@@ -11,16 +11,15 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mixit_titan.analysis.attention import SCORES
+from mixit_titan.analysis.attention import NAMES, SCORES, TIMES_UNIFORM, stands_out
 from mixit_titan.plotting import save_figure
 
 _OUTLINES = {"induction": "#d62728", "previous": "#17becf"}
-_NAMES = {"induction": "induction head", "previous": "previous-token head"}
-_COLUMNS = 16  # maps side by side; a layer of more heads takes several rows
-_INCHES = (1.5, 3.0, 5.0)  # of a map: at least; where there are few; where they have many tokens
-_ACROSS = 24.0  # inches of all maps side by side, where there are many
-_PER_LABEL = 0.13  # inches, to be read easily
-_LABELS = 48  # on an axis; of more tokens only some are named
+_COLUMNS = 16  # maps side by side; a layer with more heads takes several rows
+_INCHES = (1.5, 3.0, 5.0)  # of a map: the least; with few maps; with many tokens
+_ACROSS = 24.0  # inches for all maps side by side, where there are many
+_PER_LABEL = 0.13  # inches, for a label that is easy to read
+_LABELS = 48  # on an axis; of more tokens, only some are named
 
 
 def draw_attention(
@@ -33,10 +32,10 @@ def draw_attention(
     mixing: list[bool],
     path: Path,
 ) -> None:
-    """`maps`: (N, L, L) of each layer, of the sequence whose tokens are `names`. `looks`: (i, j)
-    where an induction head would look from i at j. `mixing`: of each layer,
-    whether its matrices are those that nothing read changes, so that no head looks for
-    anything."""
+    """Draw the maps of one sequence. `maps`: (N, L, L) for each layer; `names`: the sequence's
+    tokens. `looks`: (i, j) where an induction head would attend from query i to key j. `mixing`:
+    for each layer, whether its matrices are fixed, so that none of its heads searches for a
+    token."""
     columns = min(_COLUMNS, len(maps[0]))
     rows_of_layer = math.ceil(len(maps[0]) / columns)
     side = _side(columns, len(names))
@@ -57,7 +56,8 @@ def draw_attention(
         mixes, map_LL = mixing[row["layer"]], maps[row["layer"]][row["head"]]
         images[mixes] = axes.imshow(map_LL.numpy(force=True), **colors[mixes])
         best = [] if mixes else [kind for kind in SCORES if _is_best(found, kind, row)]
-        axes.set_title(_caption(row, best, scores=not mixes and side > 2), fontsize=8)
+        labels = [_label_of(found, kind) for kind in best]
+        axes.set_title(_caption(row, labels, scores=not mixes and side > 2), fontsize=8)
         _outline(axes, best)
         if "induction" in best and looks:
             i, j = zip(*looks, strict=True)
@@ -69,22 +69,22 @@ def draw_attention(
         _label(axes.xaxis, names, side, rotation=90)
     for mixes, image in images.items():
         bar = figure.colorbar(image, ax=grid, aspect=30, extend="max" if mixes else "neither")
-        bar.set_label("entry of the mixing matrix" if mixes else "share of attention")
-    figure.supylabel("token that looks", fontsize=9)
-    figure.supxlabel("token that is looked at", fontsize=9)
+        bar.set_label("entry of the mixing matrix" if mixes else "attention weight")
+    figure.supylabel("query", fontsize=9)
+    figure.supxlabel("key", fontsize=9)
     figure.suptitle(_headline(found, title, all(mixing)), fontsize=11)
     save_figure(figure, path)
 
 
 def _side(columns: int, tokens: int) -> float:
-    """Inches of a map."""
+    """The width and height of a map, in inches."""
     least, usual, most = _INCHES
     wanted = min(most, max(usual, _PER_LABEL * min(tokens, _LABELS)))
     return max(least, min(wanted, _ACROSS / columns))
 
 
 def _largest_beside_diagonal(maps: list[torch.Tensor]) -> float:
-    """The identity on the diagonal would make all the rest look like nothing."""
+    """The largest entry off the diagonal: beside the identity's ones, all others would be pale."""
     beside = [(m_NLL - m_NLL.diagonal(dim1=1, dim2=2).diag_embed()).abs().max() for m_NLL in maps]
     return max(beside).item() or 1.0
 
@@ -94,6 +94,11 @@ def _is_best(found: dict[str, Any], kind: str, row: dict[str, Any]) -> bool:
     return best is not None and (best["layer"], best["head"]) == (row["layer"], row["head"])
 
 
+def _label_of(found: dict[str, Any], kind: str) -> str:
+    """`induction head`, or only `best induction score` where that is close to the baseline."""
+    return NAMES[kind] if stands_out(found, kind) else f"best {kind} score"
+
+
 def _outline(axes: Axes, kinds: list[str]) -> None:
     for kind in reversed(kinds):
         for spine in axes.spines.values():
@@ -101,7 +106,7 @@ def _outline(axes: Axes, kinds: list[str]) -> None:
 
 
 def _caption(row: dict[str, Any], best: list[str], *, scores: bool) -> str:
-    lines = [_place(row), *(_NAMES[kind] for kind in best)]
+    lines = [_place(row), *best]
     if scores:
         lines.append(", ".join(f"{k} {row[k]:.2f}" for k in SCORES if row[k] is not None))
     return "\n".join(lines)
@@ -120,12 +125,18 @@ def _label(axis: Any, names: list[str], side: float, **options: Any) -> None:
 
 def _headline(found: dict[str, Any], title: str, mixing: bool) -> str:
     if mixing:
-        note = "mixing matrices, the same whatever is read"
-        return f"{title}\n{note} (the colours of the diagonal, about 1, are cut off)"
+        note = "mixing matrices, which do not depend on the input"
+        return f"{title}\n{note} (the color scale cuts off the diagonal, which is about 1)"
     heads = [
-        f"best {_NAMES[kind]}: {_place(best)} "
-        f"(mass {best['score']:.2f}; of a head that looks at all alike {uniform:.2f})"
+        f"{_found(found, kind)}: {_place(best)} "
+        f"(mass {best['score']:.2f}, uniform baseline {uniform:.2f})"
         for kind, uniform in found["uniform"].items()
         if (best := found[f"{kind}_head"]) is not None
     ]
     return "\n".join([title, *heads])
+
+
+def _found(found: dict[str, Any], kind: str) -> str:
+    if stands_out(found, kind):
+        return f"best {NAMES[kind]}"
+    return f"no {NAMES[kind]}: none has {TIMES_UNIFORM:g} times the uniform baseline; best score"

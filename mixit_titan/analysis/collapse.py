@@ -1,9 +1,9 @@
-"""Rank collapse: what four kinds of mixing leave of random tokens, layer by layer.
+"""Rank collapse: the rank that random tokens keep under four kinds of mixing, layer by layer.
 
-h' = W_V h A^T without skip connections, as in Theorem 2.1, with every weight drawn. A is causal:
-that of MixiT, softmax attention with random queries and keys (of normalized tokens, as in a Llama),
-the uniform baseline, where a token takes the mean of all it sees, or the identity: what W_V does by
-itself.
+h' = W_V h A^T without skip connections, as in Theorem 2.1, with random weights throughout. A is
+causal: MixiT's, that of softmax attention with random queries and keys (of normalized tokens, as in
+a Llama), the uniform baseline, where a token takes the mean of its prefix, or the identity, which
+leaves W_V by itself.
 
 Shapes: P models, n width, m tokens.
 """
@@ -27,8 +27,8 @@ _MODELS = 8
 
 
 def collapse_rows(*, width: int, depth: int, seed: int) -> list[dict[str, Any]]:
-    """Effective rank of the tokens and their mean cosine after each layer, mean over some models.
-    Layer 0 is before the first: independent tokens."""
+    """The effective rank of the tokens and their mean cosine after each layer, averaged over
+    several random models. Layer 0 is the input: independent tokens."""
     rows = []
     for mixer in MIXERS:
         rng = np.random.default_rng(seed)
@@ -37,13 +37,14 @@ def collapse_rows(*, width: int, depth: int, seed: int) -> list[dict[str, Any]]:
         for layer in range(depth + 1):
             if layer:
                 h_Pnm = _weights(rng, width) @ h_Pnm @ np.swapaxes(mix(h_Pnm, layer), -1, -2)
-                h_Pnm /= np.sqrt(np.mean(h_Pnm**2, (1, 2), keepdims=True))  # no digit is lost
+                h_Pnm /= np.sqrt(np.mean(h_Pnm**2, (1, 2), keepdims=True))  # against underflow
             rows.append({"mixer": mixer, "width": width, "layer": layer, **alikeness(h_Pnm)})
     return rows
 
 
 def alikeness(h_Pnm: np.ndarray) -> dict[str, float]:
-    """The effective rank of tokens (1: all are multiples of one), and the mean cosine of two."""
+    """The effective rank of the tokens (1 when all are multiples of one vector), and the mean
+    cosine of two different ones."""
     values_Pm = torch.linalg.svdvals(torch.from_numpy(h_Pnm).double())
     unit_Pnm = h_Pnm / np.linalg.norm(h_Pnm, axis=1, keepdims=True)
     cosines_Pmm = np.swapaxes(unit_Pnm, -1, -2) @ unit_Pnm
@@ -58,7 +59,7 @@ def alikeness(h_Pnm: np.ndarray) -> dict[str, float]:
 def _mixer(
     name: str, width: int, rng: np.random.Generator, seed: int
 ) -> Callable[[np.ndarray, int], np.ndarray]:
-    """From h and the number of the layer to A."""
+    """A function from h and the index of a layer to A."""
     if name == "mixit":
         shape = Shape(width=width, layers=1, heads=1, hidden=1, vocab=1, seq_len=TOKENS)
         spec = RECIPES["paper"].matrix_spec(seed, shape)

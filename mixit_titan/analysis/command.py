@@ -1,5 +1,6 @@
-"""`mixit-titan analyze KIND [RUN_DIR]`: look into a trained model, or test a theorem."""
+"""`mixit-titan analyze KIND [RUN_DIR]`: look inside a trained model, or test a theorem."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from mixit_titan.analysis.analyzed_run import AnalyzedRun, load_analyzed_run
-from mixit_titan.analysis.attention import SCORES, attention, targets
+from mixit_titan.analysis.attention import (
+    NAMES,
+    SCORES,
+    TIMES_UNIFORM,
+    attention,
+    stands_out,
+    targets,
+)
 from mixit_titan.analysis.attention_figure import draw_attention
 from mixit_titan.analysis.coordinates_table import analyze_coordinates
 from mixit_titan.analysis.covariance import covariance
@@ -31,75 +39,84 @@ from mixit_titan.jobs.lock import locked
 from mixit_titan.ranges import NOT_NEGATIVE, Range
 from mixit_titan.tables import screen_table
 
-_READABLE = 32  # tokens of a map whose labels are easily read
+_READABLE = 32  # tokens of a map whose labels are easy to read
 _BEST = 3  # heads of each kind in the table
 _DEPTHS = (2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True)
 class AnalyzeArguments:
-    """Look into a trained model: where its heads attend, how alike its tokens become, in how few
-    directions its states lie, what is left after many layers of mixing, what each checkpoint gains
-    from context. Or test a theorem of the paper, which needs no run: that random layers follow an
-    SDE (2.1), and that frozen queries and keys can express what trained ones do (5.1). Or see how
-    activations and the best rate change with width.
+    """Look inside a trained model: attention maps and induction heads, covariance of tokens, the
+    subspace of the hidden states, rank collapse, in-context learning over training. Or, without a
+    run, test a theorem of the paper: that random layers follow an SDE (2.1), and that frozen
+    queries and keys can express what trained ones do (5.1). Or see how activations and the best
+    learning rate change with width.
 
     Example: mixit-titan analyze attention runs/retrieval --out runs/retrieval/analysis
              mixit-titan analyze sde
     """
 
     kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="KIND")]
-    """attention, covariance, subspace or spectrum of a run; timeline of all checkpoints of a
-    training run; sde, expressivity or coordinates without one."""
+    """attention, covariance, subspace or spectrum of a run; timeline over all checkpoints of a
+    training run; sde, expressivity or coordinates, which need no run."""
     run_dir: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")] = None
-    """The folder of a task's run, of a point of a sweep, or of a training run. None for sde,
+    """The folder of a task, of one run of a sweep, or of a training run. Left out for sde,
     expressivity and coordinates."""
     out: Path | None = None
-    """Where KIND.json and KIND.png go (default: RUN_DIR/analysis; without a run runs/analysis)."""
+    """Folder for KIND.json and KIND.png (default: RUN_DIR/analysis, or runs/analysis without a
+    run)."""
     sequences: Annotated[int, Range(least=1, most=10**6)] = 64
-    """How many test examples, or pieces of text, are read for the figures."""
+    """How many test examples, or pieces of text, the model reads."""
     task: str | None = None
-    """MODULE:CLASS, the task of RUN_DIR, where it is not one of mixit_titan's: imports its code."""
+    """MODULE:CLASS of the task of RUN_DIR, if it is your own; its code is imported."""
     text: Path | None = None
-    """What a language model reads (default: its validation data, or the standard library)."""
+    """A text file for a language model to read (default: the run's validation data, or Python's
+    standard library if that data is gone)."""
     prompt: str | None = None
-    """attention: the text whose maps are drawn, for a language model."""
+    """attention: the text whose maps are drawn, for a language model (default: the beginning of
+    what it reads)."""
     example: Annotated[int | None, NOT_NEGATIVE] = None
-    """attention: the test example whose maps are drawn, for a task; the first is 0."""
+    """attention: the test example whose maps are drawn, for a task; the first is 0 (default: the
+    longest one whose labels are easy to read)."""
     depths: Annotated[tuple[int, ...] | None, Range(least=1, most=1000)] = None
-    """covariance, spectrum: layers of the untrained models (default: 2 4 8 16 32). coordinates:
-    layers of the models (default: 2 4 8)."""
+    """covariance, spectrum: numbers of layers of the untrained models (default: 2 4 8 16 32).
+    coordinates: numbers of layers (default: 2 4 8)."""
     widths: Annotated[tuple[int, ...] | None, Range(least=2, most=4096)] = None
     """sde: widths of the random layers (default: 8 16 32 64 128). coordinates: widths of the models
     (default: 32 64 128 256)."""
     ratio: Annotated[float | None, Range(above=0, most=2)] = None
-    """sde: their depth over their width (default: 0.25)."""
+    """sde: depth divided by width (default: 0.25)."""
     paths: Annotated[int | None, Range(least=2, most=10**7)] = None
-    """sde: how many models of each width, and paths of the SDE, are simulated (default: 20,000)."""
+    """sde: how many models of each width, and how many paths of the SDE, are simulated (default:
+    20,000)."""
     heads: Annotated[tuple[int, ...] | None, Range(least=1, most=4096)] = None
     """expressivity: numbers of heads (default: 1 4 16 64)."""
     seeds: Annotated[int | None, Range(least=1, most=1000)] = None
-    """expressivity: how many draws of data, queries and keys (default: 3)."""
+    """expressivity: how many seeds of data, queries and keys (default: 3)."""
     rates: Annotated[tuple[float, ...] | None, Range(above=0, most=10)] = None
-    """coordinates: learning rates that are tried at each width (default: 2e-3 to 6.4e-2)."""
+    """coordinates: learning rates to try at each width (default: 2e-3 to 6.4e-2, doubling)."""
     steps: Annotated[int | None, Range(least=1, most=10_000)] = None
     """coordinates: training steps at each rate (default: 80)."""
 
     def check(self) -> None:
+        """Refuse, in one sentence, options that do not belong together."""
         if self.kind not in (*KINDS, *THEOREMS):
             raise unknown("kind of analysis", self.kind, [*KINDS, *THEOREMS])
         if self.kind in KINDS and self.run_dir is None:
-            raise ConfigError(f"{self.kind} looks into a run: name its RUN_DIR")
+            raise ConfigError(f"{self.kind} analyzes a run: name its folder, RUN_DIR")
         if self.kind in THEOREMS and self.run_dir is not None:
-            raise ConfigError(f"{self.kind} needs no run: leave {str(self.run_dir)!r} out")
+            raise ConfigError(f"{self.kind} takes no run: leave out {str(self.run_dir)!r}")
         for flag, kinds in _OPTIONS.items():
             if getattr(self, flag) is not None and self.kind not in kinds:
-                raise ConfigError(f"--{flag} is for {' and '.join(kinds)}: leave it out")
+                raise ConfigError(
+                    f"--{flag} is for {', '.join(kinds)}, not for {self.kind}: leave it out"
+                )
             if getattr(self, flag) == ():
-                raise ConfigError(f"--{flag} is empty: name one or more")
+                raise ConfigError(f"--{flag} is empty: give one or more values")
 
 
 def run_analyze(args: AnalyzeArguments) -> None:
+    """Run one kind of analysis; print its table, where its files are, and what to type next."""
     args.check()
     if args.run_dir is None:
         out = args.out or Path("runs/analysis")
@@ -117,6 +134,19 @@ def run_analyze(args: AnalyzeArguments) -> None:
     console.print(table)
     for ending in ("json", "png"):
         console.print(f"wrote {out / args.kind}.{ending}", soft_wrap=True)
+    console.print(_next(args), soft_wrap=True, markup=False)
+
+
+def _next(args: AnalyzeArguments) -> str:
+    """What to type next: another kind, in the order of the documentation."""
+    if args.run_dir is None:
+        others = [*THEOREMS]
+        return f"Next: mixit-titan analyze {others[(others.index(args.kind) + 1) % len(others)]}"
+    others = [kind for kind in KINDS if kind != "timeline"]
+    at = others.index(args.kind) + 1 if args.kind in others else 0
+    own = [] if args.task is None else ["--task", args.task]
+    words = ["mixit-titan", "analyze", others[at % len(others)], str(args.run_dir), *own]
+    return f"Next: {shlex.join(words)}"
 
 
 def _attention(
@@ -133,46 +163,61 @@ def _attention(
         mixing=[not pair.attends for pair in config.stack.fill(config.shape.layers)],
         path=path,
     )
-    title = f"{run.title}: heads by where they look, mean over {run.sequences.described}"
+    title = f"{run.title}: best heads by attention mass, mean over {run.sequences.described}"
     rows = []
     for kind in SCORES:
         scored = [row for row in found["heads"] if row[kind] is not None]
         for row in sorted(scored, key=lambda row: -row[kind])[:_BEST]:
             masses = [f"{row[kind]:.3f}", f"{found['uniform'][kind]:.3f}"]
             rows.append([kind, row["layer"] + 1, row["head"] + 1, *masses])
-    return found, screen_table(title, ["looks for", "layer", "head", "mass", "uniform"], rows)
+    header = ["score", "layer", "head", "mass", "uniform baseline"]
+    return found, screen_table(title, header, rows, caption=_verdict(found))
+
+
+def _verdict(found: dict[str, Any]) -> str:
+    """Which of the best heads is far enough above the uniform baseline to be called by its name."""
+    said = []
+    for kind in SCORES:
+        best, name = found[f"{kind}_head"], NAMES[kind]
+        if best is None:
+            said.append(f"no {name}: its score counts no position of these sequences")
+        elif not stands_out(found, kind):
+            said.append(f"no {name}: the best score is below {TIMES_UNIFORM:g} times uniform")
+        else:
+            said.append(f"{name}: layer {best['layer'] + 1}, head {best['head'] + 1}")
+    return "; ".join(said)
 
 
 def _shown_sequence(
     run: AnalyzedRun, args: AnalyzeArguments
 ) -> tuple[torch.Tensor, list[bool], str]:
-    """Tokens (1, L) whose maps are drawn, where something is asked, and what to call it."""
+    """The tokens (1, L) whose maps are drawn, which of them have to be answered, and a name."""
     if run.tokenizer is None:
         assert run.test is not None
         if args.prompt is not None:
-            raise ConfigError("--prompt is for language models: of a task, choose an --example")
+            raise ConfigError("--prompt is for language models: choose an --example instead")
         n = _readable(run.test) if args.example is None else args.example
         if not 0 <= n < len(run.test):
-            raise ConfigError(f"--example is {n}: there are {len(run.test)}, the first is 0")
+            raise ConfigError(f"--example is {n}: there are {len(run.test)} examples, from 0")
         return run.test.row(n), run.test.asked_NL[n].tolist(), f"test example {n}"
     if args.example is not None:
-        raise ConfigError("--example is for tasks: a language model has a --prompt")
+        raise ConfigError("--example is for tasks: give a --prompt instead")
     if args.prompt is None:
         tokens_1L = run.sequences.row(0)[:, :_READABLE]
         return tokens_1L, [True] * tokens_1L.shape[1], f"beginning of {run.sequences.source}"
     try:
         ids = Encoder(run.tokenizer, np.dtype(np.int64)).ids(args.prompt)
     except UnicodeEncodeError:
-        raise ConfigError(f"--prompt {args.prompt!r} is not UTF-8") from None
+        raise ConfigError(f"--prompt {args.prompt!r} is not valid UTF-8") from None
     longest = run.model.config.max_seq_len
     if not 1 <= len(ids) <= longest:
-        raise ConfigError(f"--prompt has {len(ids)} tokens: the model reads 1 to {longest}")
+        raise ConfigError(f"--prompt has {len(ids)} tokens: the model takes 1 to {longest}")
     tokens_1L = torch.tensor([[int(token) for token in ids]])
     return tokens_1L, [True] * len(ids), "the prompt"
 
 
 def _readable(sequences: Sequences) -> int:
-    """The longest one whose labels are easily read; the shortest, if none is."""
+    """The longest sequence whose labels are easy to read, or else the shortest one."""
     lengths = sequences.lengths_N.tolist()
     fitting = [n for n, length in enumerate(lengths) if length <= _READABLE]
     if not fitting:
@@ -202,8 +247,8 @@ def _covariance(
         ]
         for row in found["rows"]
     ]
-    title = f"Last-layer states of two tokens, mean over {run.sequences.described}"
-    return found, screen_table(title, ["variant", "layers", "", "covariance", "cosine"], rows)
+    title = f"Last hidden states of two tokens, mean over {run.sequences.described}"
+    return found, screen_table(title, ["variant", "layers", "when", "covariance", "cosine"], rows)
 
 
 def _subspace(run: AnalyzedRun, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
@@ -213,9 +258,9 @@ def _subspace(run: AnalyzedRun, args: AnalyzeArguments, path: Path) -> tuple[dic
         [row["layer"] or "embedding", f"{row['principal']:.1%}", f"{row['neurons']:.1%}"]
         for row in found["rows"]
     ]
-    title = f"{run.title}: variance of the states of {found['tokens']:,} tokens"
+    title = f"{run.title}: share of the variance of the hidden states of {found['tokens']:,} tokens"
     top = f"top {found['top']}"
-    return found, screen_table(title, ["after", f"{top} directions", f"{top} neurons"], rows)
+    return found, screen_table(title, ["after layer", f"{top} directions", f"{top} neurons"], rows)
 
 
 def _spectrum(run: AnalyzedRun, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
@@ -224,14 +269,17 @@ def _spectrum(run: AnalyzedRun, args: AnalyzeArguments, path: Path) -> tuple[dic
     found = spectrum(run.model, run.start, tokens_1L, depths=args.depths or _DEPTHS)
     draw_spectrum(found, variant=run.variant, title=run.title, path=path)
     rows = [[row["kind"], row["layers"], f"{row['effective_rank']:.2f}"] for row in found["rows"]]
-    title = f"Effective rank (of {found['length']}) of products of mixing matrices"
+    title = (
+        f"Effective rank (at most {found['length']}) of the product of the mixing matrices of all "
+        "layers"
+    )
     return found, screen_table(title, ["kind", "layers", "effective rank"], rows)
 
 
 def _timeline(run: AnalyzedRun, args: AnalyzeArguments, path: Path) -> tuple[dict[str, Any], Table]:
     if run.tokenizer is None:
         raise ConfigError(
-            f"timeline reads the checkpoints of a training run: {args.run_dir} is a task"
+            f"timeline reads the checkpoints of a training run, and {args.run_dir} is a task"
         )
     found = timeline(args.run_dir, run.sequences)
     draw_timeline(found, title=f"{run.variant}, {run.sequences.described}", path=path)
@@ -241,8 +289,8 @@ def _timeline(run: AnalyzedRun, args: AnalyzeArguments, path: Path) -> tuple[dic
         + ["" if (mass := head_score(row, kind)) is None else f"{mass:.3f}" for kind in SCORES]
         for row in found["rows"]
     ]
-    title = f"{run.variant} over training: loss, in-context learning score, and heads"
-    header = ["step", "loss", "early", "late", "late - early", *(f"{kind} head" for kind in SCORES)]
+    title = f"{run.variant} over training: loss, in-context learning score, best heads"
+    header = ["step", "loss", "early", "late", "late - early", *(f"best {kind}" for kind in SCORES)]
     return found, screen_table(title, header, rows)
 
 
@@ -279,4 +327,4 @@ _OPTIONS: dict[str, Sequence[str]] = {
     "rates": ["coordinates"],
     "steps": ["coordinates"],
 }
-"""Which kinds each option is for that is not for all."""
+"""Options that not every kind takes -> the kinds that do."""

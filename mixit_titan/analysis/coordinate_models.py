@@ -1,10 +1,10 @@
-"""Small language models of any width and depth, trained for a few steps on bytes of text: what the
-coordinate check and the sweep of rates look at.
+"""Small language models of any width and depth, trained for a few steps on bytes of text, for the
+coordinate check and the learning rate sweep.
 
-`mup` is the maximal update parametrization (Yang and Hu, 2021) for AdamW: what has `width` inputs,
-the linears of the layers and the head, is trained at rate * base / width, and the head starts
-smaller by sqrt(base / width). Embedding and norms keep the rate. Heads have one width at all sizes,
-so that attention needs no other scale.
+`mup` is the maximal update parametrization (Yang and Hu, 2021) for AdamW: weights with `width`
+inputs, which are the linear maps of the layers and the output head, train at rate * base / width,
+and the head is initialized smaller by a factor of sqrt(base / width). Embeddings and norms keep the
+rate. Attention heads are equally wide at every size, so that attention needs no other scale.
 
 Shapes: B rows, L positions, T = L + 1.
 """
@@ -27,13 +27,13 @@ from mixit_titan.model.shapes import Shape
 from mixit_titan.model.variants import VARIANTS
 
 BASE = 64
-"""The width at which both parametrizations are the same model with the same rates."""
+"""The width at which both parametrizations are the same model with the same learning rates."""
 HEAD_WIDTH, LENGTH, ROWS, VOCAB = 16, 64, 8, 256
 
 
 @dataclass(frozen=True)
 class Family:
-    """Models of one variant and recipe, at any size."""
+    """The models of one variant, recipe and parametrization, at any size."""
 
     variant: str
     recipe: str = "paper"
@@ -41,6 +41,7 @@ class Family:
 
     @property
     def name(self) -> str:
+        """The family as tables show it: `mixit official`, `standard mup`."""
         mixes = VARIANTS[self.variant].mixes
         words = [self.variant, self.recipe if mixes else "", "mup" if self.mup else ""]
         return " ".join(filter(None, words))
@@ -55,7 +56,7 @@ FAMILIES = (
 
 
 def build(family: Family, width: int, depth: int, seed: int = 0) -> nn.Module:
-    """At initialization, its frozen parts without gradients."""
+    """Build a model at initialization, with its frozen parts excluded from training."""
     stack = VARIANTS[family.variant]
     shape = Shape(
         width=width,
@@ -75,7 +76,7 @@ def build(family: Family, width: int, depth: int, seed: int = 0) -> nn.Module:
 
 
 def optimizer(model: nn.Module, family: Family, width: int, rate: float) -> torch.optim.AdamW:
-    """Without weight decay, which would be one more thing that depends on the rate."""
+    """AdamW without weight decay, whose strength would also depend on the learning rate."""
     scaled, plain = [], []
     for name, param in model.named_parameters():
         if param.requires_grad:
@@ -87,18 +88,19 @@ def optimizer(model: nn.Module, family: Family, width: int, rate: float) -> torc
 
 
 def loss_of(model: nn.Module, tokens_BT: torch.Tensor) -> torch.Tensor:
+    """The mean next-token loss of a batch, in nats per token."""
     logits_BLV = model(tokens_BT[:, :-1])
     return functional.cross_entropy(logits_BLV.flatten(0, 1).float(), tokens_BT[:, 1:].flatten())
 
 
 def batches(steps: int) -> Iterator[torch.Tensor]:
-    """(B, T) of the standard library's sources, no byte twice: a training loss is one on new text.
-    The same for every model."""
+    """Batches (B, T) of the standard library's sources, the same for every model. No byte occurs
+    twice, so that a training loss is a loss on unseen text."""
     needed, text = steps * ROWS * (LENGTH + 1), bytearray()
     for document in find_corpus(STDLIB).documents():
         text += document.text
         if len(text) >= needed:
             break
     tokens = torch.from_numpy(np.frombuffer(bytes(text[:needed]), dtype=np.uint8).astype(np.int64))
-    # Rows of a step are far apart in the text.
+    # The rows of a step come from places that are far apart in the text.
     yield from tokens.view(ROWS, steps, LENGTH + 1).transpose(0, 1)

@@ -1,11 +1,12 @@
-"""A coordinate check: how large activations are over width and depth, at initialization and after
-some steps, and how fast they grow (Yang et al., Tensor Programs V, appendix D).
+"""A coordinate check: how activations scale with width and depth, at initialization and after a few
+steps (Yang et al., Tensor Programs V, appendix D).
 
-    size      root mean square of a coordinate: of the states after the last layer, of the logits
-    moved     of their difference to initialization, on the same text
-    slope     of log size over log width, or over log depth: 0 where it does not change
+    size      root mean square over coordinates, of the last hidden states or of the logits
+    moved     the size of their change since initialization, on the same text
+    slope     of log size against log width or log depth: 0 where the size does not change
 
-A parametrization transfers rates over width if nothing grows or dies with width: slopes near 0.
+A parametrization transfers learning rates across width if nothing blows up or vanishes with width:
+if the slopes are near 0.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from mixit_titan.analysis.hooks import hidden_states
 
 RATE = 2e-3
 DEPTH, WIDTH = 2, 64
-"""What does not change while the other does."""
+"""Each is held fixed while the other varies."""
 SIZES = ("state", "logits", "state_after", "logits_after", "state_moved", "logits_moved")
 
 
@@ -38,7 +39,7 @@ def coordinates(
     steps: int,
     families: Sequence[Family] = FAMILIES,
 ) -> dict[str, Any]:
-    """Rows of sizes for each family, and their slopes."""
+    """Measure activation sizes for each family, and fit their slopes over width and depth."""
     text = list(batches(steps + 1))
     found = []
     for family in families:
@@ -90,7 +91,7 @@ def _rms(x: torch.Tensor) -> float:
 
 
 def _slope(sizes: Sequence[int], values: Sequence[float]) -> float | None:
-    """None where there is one size only, or something that never moves."""
+    """The slope in log-log space; None with a single size, or where a value is 0 or not finite."""
     if len(sizes) < 2 or min(values) <= 0 or not np.isfinite(values).all():
         return None
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])

@@ -1,4 +1,4 @@
-"""coordinates.png: sizes over width and depth, and the loss over the rate at each width."""
+"""coordinates.png: activation sizes over width and depth, and loss over learning rate."""
 
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ _STYLES = {"mup": "--", "official": ":"}
 
 
 def draw_coordinates(found: dict[str, Any], path: Path) -> None:
+    """Draw the coordinate check above, and below it the learning rate sweep of each family."""
     sweep = found["rates"]["families"]
     figure = Figure(figsize=(15, 8), layout="constrained")
     above, below = figure.subfigures(2, 1)
@@ -34,7 +35,7 @@ def draw_coordinates(found: dict[str, Any], path: Path) -> None:
             color = str(0.7 * (1 - n / max(1, len(family["rows"]) - 1)))
             axes.plot(found["rates"]["rates"], row["losses"], ".-", color=color, label=row["width"])
             axes.plot(row["rate"], row["loss"], "o", color=color, fillstyle="none")
-        axes.set(xscale="log", xlabel="rate", title=family["family"])
+        axes.set(xscale="log", xlabel="learning rate", title=family["family"])
         axes.grid(alpha=0.3)
     lower[0].set_ylabel(f"loss after {found['rates']['steps']} steps")
     lower[0].legend(title="width", fontsize=7)
@@ -51,11 +52,11 @@ def _sizes(axes: Axes, sizes: dict[str, Any], over: str, size: str) -> None:
         x, y = [row[over] for row in rows], [row[size] for row in rows]
         axes.plot(x, y, style, marker=".", color=color, label=family["family"])
     sized = sorted({row[over] for row in sizes["families"][0]["rows"]})
-    when = "moved in" if size.endswith("moved") else "before"
-    what = size.removesuffix("_moved")
-    axes.set(
-        xscale="log", yscale="log", xlabel=over, title=f"{what}, {when} {sizes['steps']} steps"
-    )
+    what = {"state": "last hidden states", "logits": "logits"}[size.removesuffix("_moved")]
+    change = f"change in {what} after {sizes['steps']} steps"
+    title = change if size.endswith("moved") else f"{what} at initialization"
+    axes.set(xscale="log", yscale="log", xlabel=over, ylabel="RMS", title=title)
+    axes.title.set_fontsize(10)
     axes.set_xticks(sized, [str(size) for size in sized])
     axes.minorticks_off()
     axes.grid(alpha=0.3)

@@ -1,4 +1,4 @@
-"""The tables of `mixit-titan analyze coordinates`."""
+"""The defaults and the tables of `mixit-titan analyze coordinates`."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from mixit_titan.tables import screen_table
 
 WIDTHS, DEPTHS, STEPS, SWEEP_STEPS = (32, 64, 128, 256), (2, 4, 8), 10, 80
 _SWEPT = 3
-"""The widths of the sweep are the least ones, so that it takes minutes."""
+"""The learning rate sweep takes only the smallest widths, so that it finishes in minutes."""
 RATES = (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2)
 
 
@@ -26,17 +26,18 @@ def analyze_coordinates(
     rates: tuple[float, ...] | None,
     steps: int | None,
 ) -> tuple[dict[str, Any], Group]:
-    """None is the default; `steps` are those of the sweep. The figure goes to `path`."""
+    """Run the coordinate check and the learning rate sweep, and draw both to `path`. None stands
+    for a default; `steps` is the length of the sweep's runs."""
     widths = tuple(sorted(set(widths or WIDTHS)))
     depths = tuple(sorted(set(depths or DEPTHS)))
     rates = tuple(sorted(set(rates or RATES)))
     for width in widths:
         if width % HEAD_WIDTH:
             raise ConfigError(
-                f"--widths names {width}: heads are {HEAD_WIDTH} wide, name multiples of that"
+                f"--widths has {width}: it must be a multiple of {HEAD_WIDTH}, the width of a head"
             )
     if len(widths) < 2 or len(rates) < 3:
-        raise ConfigError("coordinates needs two --widths or more, and three --rates or more")
+        raise ConfigError("coordinates needs at least two --widths and three --rates")
     found = {
         "sizes": coordinates(widths=widths, depths=depths, steps=STEPS),
         "rates": rate_transfer(widths=widths[:_SWEPT], rates=rates, steps=steps or SWEEP_STEPS),
@@ -53,10 +54,11 @@ def _slopes(sizes: dict[str, Any], over: str) -> Any:
         for family in sizes["families"]
     ]
     title = (
-        f"Slope of log size over log {over}, at initialization, after {sizes['steps']} steps of "
-        f"AdamW at rate {sizes['rate']:g}, and of what moved"
+        f"Slope of log RMS over log {over}: at initialization, after {sizes['steps']} steps of "
+        f"AdamW at learning rate {sizes['rate']:g}, and of the change between the two"
     )
-    header = ["", "state", "logits", "state after", "logits after", "state moved", "logits moved"]
+    header = ["model", "state", "logits", "state after", "logits after", "state change"]
+    header.append("logits change")
     return screen_table(title, header, rows)
 
 
@@ -69,8 +71,11 @@ def _best(rates: dict[str, Any]) -> Any:
             for row in family["rows"]
         ]
         rows.append([family["family"], *cells, _shown(family["slope"])])
-    header = ["", *(f"width {width}" for width in widths), "slope"]
-    title = f"Best rate and its loss after {rates['steps']} steps; slope of log rate over log width"
+    header = ["model", *(f"width {width}" for width in widths), "slope"]
+    title = (
+        f"Best learning rate and its loss after {rates['steps']} steps; slope of log rate over log "
+        "width; edge: at an end of the grid"
+    )
     return screen_table(title, header, rows)
 
 

@@ -1,13 +1,14 @@
-"""Table 7: how alike the last layer's states of different tokens are.
+"""Table 7: how similar the last hidden states of different tokens are.
 
-The states h_i (width n) are those after the last layer, before the last norm. Of two tokens i != j
-of a sequence
+The states h_i (width n) are those after the last layer, before the final norm. For two tokens
+i != j of a sequence,
 
     covariance = sum over features f of (h_if - mean_f h_i) (h_jf - mean_f h_j) / (n - 1)
     cosine     = h_i . h_j / (|h_i| |h_j|)
 
 each averaged over all pairs of a sequence, then over the sequences. The covariance grows with the
-size of the states, the cosine does not: close to 1, all tokens have become the same.
+norm of the states; the cosine does not, and near 1 it means that all tokens have collapsed into one
+direction.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ VARIANTS_AT_START = ("random", "mixit")
 
 
 def token_covariance(model: MixitLlama, sequences: Sequences) -> dict[str, float]:
+    """The mean covariance and cosine of two tokens; padding and single tokens are left out."""
     covariances, cosines = [], []
     for batch in sequences.batches():
         last_BLD = hidden_states(model, batch.tokens_NL)[-1].double().cpu()
@@ -40,7 +42,7 @@ def token_covariance(model: MixitLlama, sequences: Sequences) -> dict[str, float
 
 
 def start_rows(start: Start, sequences: Sequences, depths: Sequence[int]) -> list[dict[str, Any]]:
-    """Rows of untrained models over depth: softmax attention (`random`) and `mixit`."""
+    """Rows for untrained models of each depth: softmax attention (`random`) and `mixit`."""
     return [
         {
             "variant": variant,
@@ -62,7 +64,7 @@ def covariance(
     *,
     depths: Sequence[int],
 ) -> dict[str, Any]:
-    """A run's own model before and after training, and untrained ones of its size over depth."""
+    """Compare a run's model before and after training with untrained models of each depth."""
     own = {"variant": variant, "layers": len(trained.layers)}
     rows = [
         {**own, "trained": False, **token_covariance(own_start, sequences)},
@@ -75,6 +77,6 @@ def covariance(
 
 
 def _mean_of_pairs(matrix_LL: torch.Tensor) -> float:
-    """Of what is not on the diagonal."""
+    """The mean of the off-diagonal entries."""
     length = len(matrix_LL)
     return ((matrix_LL.sum() - matrix_LL.trace()) / (length * (length - 1))).item()

@@ -1,8 +1,8 @@
-"""Means and covariances of the entries of Phi, exactly: after layers of any width, and of the SDE.
+"""Exact means and covariances of the entries of Phi, for layers of any width and for the SDE.
 
-The recursion is quadratic in its Gaussians and linear in Phi, so that the first two moments of Phi
-after a layer are linear in those before it (covariance_sde.py has the model). No simulation can
-tell how fast a difference of order 1 / width falls as well as these.
+The recursion is quadratic in its Gaussians and linear in Phi, so the first two moments of Phi after
+a layer are linear in those before it (covariance_sde.py has the model). No simulation resolves the
+decay of a difference of order 1 / width as well as these do.
 
 Shapes: m tokens; a second moment E[Phi_ab Phi_cd] is (m, m, m, m).
 """
@@ -15,26 +15,30 @@ import numpy as np
 
 from mixit_titan.analysis.covariance_sde import Layers, drift
 
-_STEPS = 32  # of Runge-Kutta: far more exact than any simulation
+_STEPS = 32  # of Runge-Kutta: far more accurate than any simulation
 _SLOTS = ("ia", "jb", "kc", "ld")
 
 
 @dataclass(frozen=True)
 class Moments:
+    """The first two moments of Phi."""
+
     mean_mm: np.ndarray
     second_mmmm: np.ndarray
 
     @classmethod
     def of_point(cls, phi_mm: np.ndarray) -> "Moments":
+        """The moments of a Phi that is not random."""
         return cls(phi_mm, _outer(phi_mm, phi_mm))
 
     @property
     def covariance_mmmm(self) -> np.ndarray:
+        """Cov(Phi_ab, Phi_cd)."""
         return self.second_mmmm - _outer(self.mean_mm, self.mean_mm)
 
 
 def layers_moments(layers: Layers, phi_mm: np.ndarray, *, width: int, depth: int) -> Moments:
-    """After `depth` layers of `width`."""
+    """The moments of Phi after `depth` layers of `width`, from a fixed Phi."""
     now = Moments.of_point(phi_mm)
     for _ in range(depth):
         now = Moments(
@@ -45,6 +49,7 @@ def layers_moments(layers: Layers, phi_mm: np.ndarray, *, width: int, depth: int
 
 
 def sde_moments(layers: Layers, phi_mm: np.ndarray, *, time: float) -> Moments:
+    """The moments of the SDE at `time`, from a fixed Phi."""
     start = Moments.of_point(phi_mm)
     return Moments(
         _solve(lambda mean_mm: drift(layers, mean_mm), start.mean_mm, time),
@@ -53,12 +58,12 @@ def sde_moments(layers: Layers, phi_mm: np.ndarray, *, time: float) -> Moments:
 
 
 def second_change(layers: Layers, second: np.ndarray) -> np.ndarray:
-    """d/dt E[Phi_ab Phi_cd] of the SDE: its drift times Phi, twice, and its diffusion."""
+    """d/dt E[Phi_ab Phi_cd] for the SDE: its drift times Phi, twice, and its diffusion."""
     of_values, of_mixing = layers.diffusion
     drifted = _drift_of_first(layers, second)
     pairs = [_paired(layers, second, [pair]) for pair in combinations(range(4), 2)]
     within = drifted + _swapped(drifted)
-    # The pairs (i, j) and (k, l) belong to one Phi each: they are the drift.
+    # The pairs (i, j) and (k, l) belong to one Phi each, and make up the drift.
     return within + of_values * _wishart(second) + of_mixing * sum(pairs[1:-1]) / layers.tokens
 
 
@@ -77,8 +82,8 @@ def _second_after_layer(layers: Layers, second: np.ndarray, width: int) -> np.nd
 
 
 def _mixed_twice(layers: Layers, second: np.ndarray, width: int) -> np.ndarray:
-    """E[(A S A^T)_ab (A S A^T)_cd]: the fourth moment of A by Isserlis' theorem, over all ways to
-    pair some of the four A; those without a partner are the identity."""
+    """E[(A S A^T)_ab (A S A^T)_cd]: the fourth moment of A by Isserlis' theorem, summed over all
+    ways to pair some of the four factors A; those left unpaired are the identity."""
     pairs = list(combinations(range(4), 2))
     perfect = [[pairs[n], pairs[-1 - n]] for n in range(3)]
     scale = 1 / (width * layers.tokens)
@@ -90,8 +95,8 @@ def _mixed_twice(layers: Layers, second: np.ndarray, width: int) -> np.ndarray:
 
 
 def _paired(layers: Layers, second: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:
-    """sum over ijkl of second_ijkl, with delta_ab C_a,ij for a pair of rows a and b of A that meet
-    i and j, and delta_ia for what has no partner."""
+    """The sum over ijkl of second_ijkl, with delta_ab C_a,ij for a pair of rows a and b of A that
+    act on i and j, and delta_ia for an unpaired row."""
     eye = np.eye(layers.tokens)
     c_iajb = np.einsum("ab,aij->iajb", eye, layers.projections_mmm)
     alone = set(range(4)) - {n for pair in pairs for n in pair}
@@ -107,7 +112,7 @@ def _drift_of_first(layers: Layers, second: np.ndarray) -> np.ndarray:
 
 
 def _swapped(second: np.ndarray) -> np.ndarray:
-    """E[Phi_cd Phi_ab]: (m, m) and (m, m) exchanged, whatever each of them has become."""
+    """E[Phi_cd Phi_ab]: the two (m, m) halves exchanged."""
     return second.transpose(2, 3, 0, 1)
 
 

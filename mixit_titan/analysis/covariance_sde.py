@@ -1,14 +1,14 @@
-"""The covariance of tokens through random layers, and the SDE that it follows (Theorem 2.1).
+"""The covariance of tokens in random layers, and the SDE that it converges to (Theorem 2.1).
 
 h is (n, m): width n, one column for each of m tokens. A layer at initialization is
 
     h' = lambda h + gamma W_V h A^T,   gamma^2 = 1 - lambda^2,   W_V ~ N(0, 1/n)
-    A = I + (W - mean(W)),  W ~ N(0, 1/(n m)),  the mean of a row over the tokens that it sees
+    A = I + (W - mean(W)),  W ~ N(0, 1/(n m)),  the mean of a row over its visible tokens
 
-lambda = 0 is the theorem's recursion. Phi = h^T h / n is a Markov chain, its time t = layer / n.
+lambda = 0 is the theorem's recursion. Phi = h^T h / n is a Markov chain with time t = layer / n.
 
-**Derivation.** Row b of M = sqrt(n) (A - I) is N(0, C_b / m): C_b projects onto the tokens that b
-sees, less their mean. Given Phi, S = h^T W_V^T W_V h / n is Wishart(Phi, n) / n, so
+**Derivation.** Row b of M = sqrt(n) (A - I) is N(0, C_b / m): C_b projects onto the tokens
+visible to b, minus their mean. Given Phi, S = h^T W_V^T W_V h / n is Wishart(Phi, n) / n, so
 
     E[S] = Phi      Cov(S_ab, S_cd) = (Phi_ac Phi_bd + Phi_ad Phi_bc) / n        = Sigma_v / n
 
@@ -17,11 +17,11 @@ order, covariance Sigma_M / n with K^b = Phi C_b Phi / m:
 
     Sigma_M[ab, cd] = delta_bd K^b_ac + delta_bc K^b_ad + delta_ad K^a_bc + delta_ac K^a_bd
 
-The last term is the drift: E[M S M^T]_ab = delta_ab Tr(C_a Phi) / m. Where every token sees all,
-C = I - 1 1^T / m and Tr(C Phi) / m = Tr(Phi) / m - mean(Phi), on the diagonal and nowhere else: the
-theorem's drift. Where a token sees the k up to itself, it is k / m times the same of that corner.
+The last term is the drift: E[M S M^T]_ab = delta_ab Tr(C_a Phi) / m. Without a causal mask,
+C = I - 1 1^T / m and Tr(C Phi) / m = Tr(Phi) / m - mean(Phi), on the diagonal only: the theorem's
+drift. With the mask, token k has k / m times the same expression for the leading k x k block.
 
-With a skip connection the cross term lambda gamma (h^T W_V h A^T + transposed) / n has mean zero,
+With a skip connection, the cross term lambda gamma (h^T W_V h A^T + transpose) / n has mean zero,
 covariance 2 lambda^2 gamma^2 Sigma_v / n, and none with S, which is even in W_V. Together:
 
     dPhi = gamma^2 drift dt + (gamma^2 (1 + lambda^2) Sigma_v + gamma^4 Sigma_M)^(1/2) dB
@@ -37,12 +37,12 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """Layers of one kind, at any width."""
+    """Random layers of one kind, at any width."""
 
     tokens: int
     causal: bool
     skip: float = 0.0
-    """lambda, from 0 to below 1."""
+    """lambda, at least 0 and below 1."""
 
     @property
     def branch(self) -> float:
@@ -51,12 +51,12 @@ class Layers:
 
     @property
     def diffusion(self) -> tuple[float, float]:
-        """What Sigma_v and Sigma_M are multiplied by."""
+        """The factors of Sigma_v and Sigma_M."""
         return self.branch * (1 + self.skip**2), self.branch**2
 
     @property
     def visible_mm(self) -> np.ndarray:
-        """1 where a token (row) sees another (column)."""
+        """1 where a token (column) is visible to another (row)."""
         ones = np.ones((self.tokens, self.tokens))
         return np.tril(ones) if self.causal else ones
 
@@ -69,7 +69,7 @@ class Layers:
 
 
 def first_covariance(tokens: int) -> np.ndarray:
-    """Phi before the first layer: unit tokens, correlated by how near they are."""
+    """Phi before the first layer: unit tokens whose correlation falls with their distance."""
     places = np.arange(tokens)
     return 0.5 ** np.abs(places - places[:, None])
 
@@ -83,12 +83,13 @@ def drift(layers: Layers, phi_Pmm: np.ndarray) -> np.ndarray:
 def simulate_layers(
     layers: Layers, phi_mm: np.ndarray, *, width: int, depth: int, paths: int, seed: int
 ) -> np.ndarray:
-    """Phi after `depth` layers of `width`: (paths, m, m), exactly in law for any width of at least
-    twice the tokens.
+    """Samples of Phi after `depth` layers of `width`: (paths, m, m), exact in distribution for any
+    width of at least twice the number of tokens.
 
-    W_V has no preferred direction: of h = Q R, Q with orthonormal columns, W_V h is G R / sqrt(n)
-    with m standard normal columns in G. What of G lies in the span of Q meets the skip connection;
-    of the rest only the Gram matrix counts, which is Wishart of n - m degrees of freedom.
+    W_V is rotation invariant: with h = Q R and orthonormal columns in Q, W_V h is G R / sqrt(n),
+    where G has m standard normal columns. The part of G in the span of Q interacts with the skip
+    connection; of the rest only the Gram matrix matters, which is Wishart with n - m degrees of
+    freedom.
     """
     rng, m = np.random.default_rng(seed), layers.tokens
     phi_Pmm = np.broadcast_to(phi_mm, (paths, m, m))
@@ -105,15 +106,16 @@ def simulate_layers(
 def integrate_sde(
     layers: Layers, phi_mm: np.ndarray, *, time: float, steps: int, paths: int, seed: int
 ) -> np.ndarray:
-    """Phi of the SDE at `time`, by the Euler-Maruyama method: (paths, m, m).
+    """Samples of the SDE at `time`, by the Euler-Maruyama method: (paths, m, m).
 
-    A step of Euler's on Phi itself soon leaves the positive definite matrices. So it is taken on a
-    factor, Phi = R^T R, with v and u what Sigma_v and Sigma_M are multiplied by:
+    An Euler step on Phi itself soon leaves the positive definite matrices, so it is taken on a
+    factor, Phi = R^T R, with v and u the factors of Sigma_v and Sigma_M:
 
         dR = -(v m / 4) R dt + sqrt(v / 2) dB R + sqrt(u) R dM^T
 
-    By Ito's formula d(R^T R) has the diffusion of the SDE; the first term cancels what dB^T dB
-    adds, and dM Phi dM^T adds u times the theorem's drift, of which gamma^2 - u is still missing.
+    By Ito's formula d(R^T R) has the diffusion of the SDE; the first term cancels the contribution
+    of dB^T dB, and dM Phi dM^T contributes u times the theorem's drift, of which gamma^2 - u is
+    still missing.
     """
     rng, m = np.random.default_rng(seed), layers.tokens
     step, (v, u) = time / steps, layers.diffusion

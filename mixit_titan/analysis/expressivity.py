@@ -1,19 +1,19 @@
-"""Theorem 5.1, tested: what one layer of attention can express whose queries and keys are frozen.
+"""A test of Theorem 5.1: what one layer of attention with frozen queries and keys can express.
 
-A fixed causal function is fitted by one layer of N heads, with its own skip connection and bias:
+One layer of N heads, with a skip connection and a bias, is fitted to a fixed causal function:
 
     out_i = sum over heads of (sum over visible j of A_ij x_j) W + x_i W' + b
 
-`frozen_qk` draws queries and keys and leaves them, `trained` learns them from the same draw, and
-`mixit` mixes by fixed matrices. W is the product of values and output projection, and whatever A
-is, least squares has the best one in closed form. Queries and keys have biases, and a sequence
-begins with a token that is always the same: without those two every such layer is an odd function
-of its tokens, and linear in the first.
+`frozen_qk` has random queries and keys that stay frozen, `trained` trains them from the same
+initialization, and `mixit` mixes with fixed matrices. W is the product of the value and output
+projections; given A, least squares yields the best one in closed form. Queries and keys have
+biases, and every sequence begins with the same token: without these two, every such layer would be
+an odd function of its tokens, and linear in the first.
 
-`mixit`, which has positions besides, is linear in all tokens. So its error can fall to that of the
-best causal linear map, with weights of its own for each position (`linear`), and no further.
+`mixit`, which also gets positions, is linear in all tokens. Its error can therefore fall to that of
+the best causal linear map with separate weights for each position (`linear`), and no further.
 
-Shapes: B batch, L length, N heads, D width of a token, H width of a head (the same).
+Shapes: B batch, L length, N heads, D width of a token, H width of a head (equal to D).
 """
 
 import contextlib
@@ -35,12 +35,13 @@ _TARGET_SEED = 2506
 _TARGET_HEADS = 4
 
 Features = Callable[[torch.Tensor], torch.Tensor]
-"""From tokens (B, L, D) to what a readout sees of each: (B, L, features)."""
+"""A function from tokens (B, L, D) to the features that a readout sees of each, (B, L, F)."""
 
 
 def expressivity(*, heads: tuple[int, ...], seeds: int) -> dict[str, Any]:
-    """Mean squared error on new sequences, as a share of the target's variance: for each target,
-    layer and number of heads, one for each seed (of data, queries and keys, and mixing)."""
+    """The mean squared error on unseen sequences, as a share of the target's variance: for each
+    target, kind of layer and number of heads, one value per seed. A seed sets the data, the
+    queries and keys, and the mixing matrices."""
     rows = []
     for target in TARGETS:
         with _one_thread():
@@ -61,7 +62,7 @@ def expressivity(*, heads: tuple[int, ...], seeds: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Matrices as small as these are no work for several threads, which wait for each other."""
+    """Matrices this small run faster on one thread than on several."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -94,7 +95,7 @@ def _seed_errors(
 
 
 def tokens(count: int, generator: torch.Generator) -> torch.Tensor:
-    """(count, L, D): the first token is zero, the others are uniform in a cube, of variance 1."""
+    """Sequences (count, L, D): the first token is zero, the others are uniform with variance 1."""
     x_BLD = torch.rand(count, LENGTH, WIDTH, generator=generator, dtype=torch.float64)
     x_BLD = (2 * x_BLD - 1) * math.sqrt(3)
     x_BLD[:, 0] = 0
@@ -102,7 +103,7 @@ def tokens(count: int, generator: torch.Generator) -> torch.Tensor:
 
 
 def attention_features(queries_NDH: torch.Tensor, keys_NDH: torch.Tensor) -> Features:
-    """What N heads take of the tokens, by queries and keys with a bias (their last row)."""
+    """The outputs of N attention heads, whose queries and keys have their bias in the last row."""
     attention = DocumentAttention.Config().build()
 
     def features(x_BLD: torch.Tensor) -> torch.Tensor:
@@ -114,8 +115,8 @@ def attention_features(queries_NDH: torch.Tensor, keys_NDH: torch.Tensor) -> Fea
 
 
 def mixing_features(heads: int, seed: int) -> Features:
-    """What the paper's mixing matrices take, and its learned embedding of positions, of which a
-    linear layer makes a constant for each."""
+    """The outputs of N heads with the paper's mixing matrices, and one-hot positions, which stand
+    for MixiT's learned position embedding: a linear map makes them a constant per position."""
     mix = RandomMixing(
         heads, WIDTH, LENGTH, layer=0, recipe="paper", seed=seed, dtype=torch.float64
     )
@@ -125,7 +126,7 @@ def mixing_features(heads: int, seed: int) -> Features:
 
 
 def prefix(x_BLD: torch.Tensor) -> torch.Tensor:
-    """All tokens up to each, with weights of its own for each position: its readout is the best
+    """The prefix of every token, separately for each position, so that the readout is the best
     causal linear map."""
     seen_BLLD = x_BLD.unsqueeze(1) * torch.ones(LENGTH, LENGTH).tril().unsqueeze(-1)
     by_place = torch.einsum("blf,lp->blpf", seen_BLLD.flatten(2), torch.eye(LENGTH).double())
@@ -133,14 +134,14 @@ def prefix(x_BLD: torch.Tensor) -> torch.Tensor:
 
 
 def ridge(features_BLF: torch.Tensor, y_BLD: torch.Tensor, penalty: float = _RIDGE) -> torch.Tensor:
-    """(F, D): the least squares readout, with a penalty that keeps it finite."""
+    """The least squares readout (F, D), with a penalty that keeps it finite."""
     f, y = features_BLF.flatten(0, 1), y_BLD.flatten(0, 1)
     gram = f.T @ f + penalty * len(f) * torch.eye(f.shape[1], dtype=f.dtype)
     return torch.linalg.solve(gram, f.T @ y)
 
 
 def share_left(found_BLD: torch.Tensor, y_BLD: torch.Tensor) -> float:
-    """Squared error over the variance of what was asked: 1 for its mean, 0 for itself."""
+    """Squared error as a share of the target's variance: 1 for its mean, 0 for a perfect fit."""
     return ((found_BLD - y_BLD) ** 2).sum().item() / (
         (y_BLD - y_BLD.mean((0, 1))) ** 2
     ).sum().item()
@@ -153,8 +154,8 @@ def train_queries_and_keys(
     y_BLD: torch.Tensor,
     generator: torch.Generator,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """By Adam, each step with the best readout of its batch: at the optimum of W the gradient with
-    W held fixed is the gradient of the least error."""
+    """Train with Adam, where each step uses the best readout of its batch: at the optimal W, the
+    gradient with W held fixed is the gradient of the smallest possible error."""
     weights = [w.float().clone().requires_grad_() for w in (queries_NDH, keys_NDH)]
     optimizer = torch.optim.Adam(weights, lr=_RATE)
     decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=_STEPS)
@@ -172,12 +173,12 @@ def train_queries_and_keys(
 
 
 def _features(x_BLD: torch.Tensor, taken_BLNH: torch.Tensor) -> torch.Tensor:
-    """With the token itself and a constant, for skip connection and bias."""
+    """Append the token itself and a constant, for the skip connection and the bias."""
     return torch.cat([taken_BLNH.flatten(2), x_BLD, torch.ones_like(x_BLD[..., :1])], -1)
 
 
 def _places(x_BLD: torch.Tensor) -> torch.Tensor:
-    """1 at the position of each token."""
+    """The one-hot position of each token."""
     return torch.eye(LENGTH, dtype=x_BLD.dtype).expand(len(x_BLD), -1, -1)
 
 
@@ -186,7 +187,7 @@ def _to_heads(x_BLD: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def _another_attention(x_BLD: torch.Tensor) -> torch.Tensor:
-    """Attention of other, sharper weights."""
+    """A target: attention with other, sharper weights."""
     draw = {"generator": torch.Generator().manual_seed(_TARGET_SEED), "dtype": torch.float64}
     queries, keys = (torch.randn(_TARGET_HEADS, WIDTH, WIDTH, **draw) * 0.75 for _ in range(2))
     no_bias = torch.zeros(_TARGET_HEADS, 1, WIDTH, dtype=torch.float64)
@@ -196,7 +197,7 @@ def _another_attention(x_BLD: torch.Tensor) -> torch.Tensor:
 
 
 def _running_maximum(x_BLD: torch.Tensor) -> torch.Tensor:
-    """The largest value so far in each of some directions."""
+    """A target: the running maximum along several random directions."""
     generator = torch.Generator().manual_seed(_TARGET_SEED)
     directions = torch.randn(WIDTH, WIDTH, generator=generator, dtype=torch.float64)
     return (x_BLD @ directions).cummax(1).values

@@ -1,4 +1,4 @@
-"""expressivity.png: error over heads, one panel for each target."""
+"""expressivity.png: error over the number of heads, with one panel per target."""
 
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ _LAYERS = {
 
 
 def draw_expressivity(found: dict[str, Any], path: Path) -> None:
+    """Draw the mean over seeds of every kind of layer, with the range of the seeds shaded."""
     targets = list(dict.fromkeys(row["target"] for row in found["rows"]))
     figure = Figure(figsize=(5 * len(targets), 4.2), layout="constrained")
     for axes, target in zip(
@@ -33,7 +34,7 @@ def draw_expressivity(found: dict[str, Any], path: Path) -> None:
         axes.set_xticks(heads, [str(count) for count in heads])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("error on new sequences (share of variance)")
+    figure.axes[0].set_ylabel("error on unseen sequences (share of variance)")
     figure.axes[0].legend(fontsize=8)
     figure.suptitle("Theorem 5.1: one layer of attention fits a fixed causal function", fontsize=11)
     save_figure(figure, path)

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from mixit_titan.plotting import COLORS, OTHER, save_figure
 
 _KINDS = {"mixit": COLORS["mixit"], "softmax": COLORS["random"]}
-_LABELS = {"mixit": "MixiT at initialization", "softmax": "random softmax attention"}
+_LABELS = {"mixit": "MixiT at initialization", "softmax": "softmax attention at initialization"}
 
 
 def draw_covariance(found: dict[str, Any], *, title: str, path: Path) -> None:
-    """Over depth at the start, and a run's own model, if its rows are there."""
+    """Draw untrained models over depth and, if its rows are given, the run's model as stars."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     for axes, key in zip(figure.subplots(1, 2), ("covariance", "cosine"), strict=True):
         for variant in ("random", "mixit"):
@@ -26,7 +26,7 @@ def draw_covariance(found: dict[str, Any], *, title: str, path: Path) -> None:
     else:
         figure.axes[0].set_yscale("symlog", linthresh=1e-4)
     figure.axes[1].legend(fontsize=8)
-    figure.suptitle(f"Do tokens become alike with depth? {title}", fontsize=11)
+    figure.suptitle(f"Do tokens become more similar with depth? {title}", fontsize=11)
     save_figure(figure, path)
 
 
@@ -36,7 +36,7 @@ def _depth_line(axes: Axes, rows: list[dict[str, Any]], variant: str, key: str) 
         for row in rows
         if row["variant"] == variant and not row["trained"]
     )
-    label = {"random": "softmax attention at initialization", "mixit": _LABELS["mixit"]}[variant]
+    label = {"random": _LABELS["softmax"], "mixit": _LABELS["mixit"]}[variant]
     axes.plot(*zip(*line, strict=True), "o-", color=COLORS[variant], label=label)
 
 
@@ -55,6 +55,7 @@ def _own_points(axes: Axes, rows: list[dict[str, Any]], key: str) -> None:
 
 
 def draw_subspace(found: dict[str, Any], *, variant: str, title: str, path: Path) -> None:
+    """Draw the share of variance in the top principal directions and neurons, after each layer."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes, color = figure.subplots(), COLORS.get(variant, OTHER)
     layers = [row["layer"] for row in found["rows"]]
@@ -69,7 +70,7 @@ def draw_subspace(found: dict[str, Any], *, variant: str, title: str, path: Path
         color="black",
         linestyle=":",
         linewidth=1,
-        label=f"{found['top']} of {found['width']} neurons that are all alike",
+        label=f"{found['top']} of {found['width']} neurons, uniform baseline",
     )
     axes.set_xticks(layers, ["embedding", *map(str, layers[1:])])
     axes.set_xlabel("after layer")
@@ -77,12 +78,12 @@ def draw_subspace(found: dict[str, Any], *, variant: str, title: str, path: Path
     axes.set_ylim(0, 103)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    axes.set_title(f"In how few directions the hidden states lie: {title}", fontsize=11)
+    axes.set_title(f"How low-dimensional are the hidden states? {title}", fontsize=11)
     save_figure(figure, path)
 
 
 def draw_spectrum(found: dict[str, Any], *, variant: str, title: str, path: Path) -> None:
-    """Effective rank over depth, and the singular values behind it."""
+    """Draw the effective rank over depth, and the singular values that it is computed from."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     kinds = dict.fromkeys(row["kind"] for row in found["rows"])
@@ -104,14 +105,12 @@ def draw_spectrum(found: dict[str, Any], *, variant: str, title: str, path: Path
     _depth_axis(left, sorted({row["layers"] for row in found["rows"]}))
     right.set_yscale("log")
     right.set_ylim(1e-8, 2)
-    right.set_xlabel("number of the singular value")
+    right.set_xlabel("index of the singular value")
     right.set_ylabel("singular value / largest")
     right.xaxis.get_major_locator().set_params(integer=True)
     right.set_title("singular values of the product; darker: more layers", fontsize=9)
     right.grid(alpha=0.3)
-    figure.suptitle(
-        "What is left of a sequence after the mixing of many layers in a row", fontsize=11
-    )
+    figure.suptitle("Rank collapse: the product of the mixing matrices of many layers", fontsize=11)
     save_figure(figure, path)
 
 

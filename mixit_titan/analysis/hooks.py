@@ -1,4 +1,4 @@
-"""What goes on inside a model while it reads: hidden states and attention maps, by hooks.
+"""Hidden states and attention maps of a forward pass, captured by hooks.
 
 Shapes: B batch, L length, D width, N heads, K key heads, H head width.
 """
@@ -17,7 +17,7 @@ from mixit_titan.model.mixers.window import in_window
 
 
 def hidden_states(model: MixitLlama, tokens_BL: torch.Tensor) -> list[torch.Tensor]:
-    """(B, L, D) after the embedding and after each layer; the last norm comes after them."""
+    """The states (B, L, D) after the embedding and after each layer, before the final norm."""
     states: list[torch.Tensor] = []
 
     def hook(module: nn.Module) -> RemovableHandle:
@@ -28,7 +28,7 @@ def hidden_states(model: MixitLlama, tokens_BL: torch.Tensor) -> list[torch.Tens
 
 
 def attention_maps(model: MixitLlama, tokens_BL: torch.Tensor) -> list[torch.Tensor]:
-    """(B, N, L, L) of each layer: how much position i takes from position j."""
+    """The maps (B, N, L, L) of each layer: the weight of query position i on key position j."""
     maps: list[torch.Tensor] = []
 
     def see(inner: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -64,8 +64,8 @@ def _forward(
 def _softmax(
     q_BLNH: torch.Tensor, k_BLKH: torch.Tensor, scale: float | None, window: int
 ) -> torch.Tensor:
-    """softmax(scale q k^T) over the last `window` tokens of the prefix; q and k have their rotary
-    embedding already."""
+    """softmax(scale q k^T) over the last `window` tokens of the prefix; q and k already have their
+    rotary embedding."""
     heads, length = q_BLNH.shape[2], q_BLNH.shape[1]
     k_BLNH = k_BLKH.repeat_interleave(heads // k_BLKH.shape[2], dim=2)
     scores_BNLL = torch.einsum("binh,bjnh->bnij", q_BLNH, k_BLNH)
@@ -75,7 +75,7 @@ def _softmax(
 
 
 def _fixed(inner: nn.Module, v_BLNH: torch.Tensor) -> torch.Tensor:
-    """The matrix that a layer multiplies its values by: what it makes of the identity."""
+    """The matrix that a layer multiplies its values by: its output for the identity matrix."""
     batch, length, heads, _ = v_BLNH.shape
     eye_LL = torch.eye(length, dtype=v_BLNH.dtype, device=v_BLNH.device)
     out_1LNL = inner.forward(eye_LL.view(1, length, 1, length).expand(-1, -1, heads, -1))

@@ -1,8 +1,8 @@
-"""Whether the best learning rate moves with width: a sweep of rates at each width.
+"""A sweep of learning rates at each width, to see whether the best rate moves with width.
 
 The loss of a run is the mean over its last steps, on text that it has not seen. The best rate is
 the vertex of the parabola through the lowest loss and its neighbors in log rate; where the lowest
-is at an end of the grid, only that it lies there or beyond.
+loss is at an end of the grid, it is only known to lie there or beyond.
 """
 
 import math
@@ -20,7 +20,7 @@ FAMILIES = (
     Family("mixit", mup=True),
 )
 _TAIL = 0.1
-"""The share of the steps whose mean is the loss of a run."""
+"""The share of the steps, at the end, whose mean loss is the loss of a run."""
 _WARMUP = 0.1
 
 
@@ -31,6 +31,8 @@ def rate_transfer(
     steps: int,
     families: Sequence[Family] = FAMILIES,
 ) -> dict[str, Any]:
+    """Train every family at every width and rate; `slope` is that of log best rate over log width,
+    without the widths whose best rate is at an end of the grid."""
     text = list(batches(steps))
     found = []
     for family in families:
@@ -48,7 +50,7 @@ def rate_transfer(
 
 
 def best_rate(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
-    """Rate and loss of the best, and whether it is at an end of the grid."""
+    """The best rate, its loss, and whether it is at an end of the grid."""
     finite = [loss if math.isfinite(loss) else math.inf for loss in losses]
     at = int(np.argmin(finite))
     near = finite[max(0, at - 1) : at + 2]
@@ -65,7 +67,7 @@ def best_rate(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]
 
 
 def _train(family: Family, width: int, rate: float, text: Sequence[Any]) -> float:
-    """Warmed up, then down to zero in a straight line."""
+    """Train with linear warm-up and linear decay to zero; returns the final loss."""
     model = build(family, width, DEPTH)
     update, steps = optimizer(model, family, width, rate), len(text)
     peaks = [group["lr"] for group in update.param_groups]

@@ -1,8 +1,8 @@
-"""Theorem 2.1, tested: random layers of growing width and depth beside their SDE.
+"""A test of Theorem 2.1: random layers of growing width and depth against their SDE.
 
-Three recursions: `theorem`, where every token sees all; `causal`, as in MixiT; and `skip`, causal
-with the skip connection of the official recipe. Each is simulated at several widths with depth /
-width fixed, and so is its SDE. What both are compared to are the exact moments of the SDE.
+There are three recursions: `theorem`, without a causal mask; `causal`, as in MixiT; and `skip`,
+causal with the skip connection of the official recipe. Each is simulated at several widths with
+depth / width fixed, and so is its SDE. Both are compared with the exact moments of the SDE.
 """
 
 import math
@@ -27,13 +27,13 @@ RECURSIONS = {
     "skip": Layers(tokens=TOKENS, causal=True, skip=math.sqrt(0.5)),
 }
 STEPS = 64
-"""Of Euler and Maruyama: its own error is that of layers of width STEPS / time."""
+"""Euler-Maruyama steps; their discretization error is that of layers of width STEPS / time."""
 
 
 def sde(*, widths: tuple[int, ...], ratio: float, paths: int, seed: int = 0) -> dict[str, Any]:
-    """Entries of Phi at depth = ratio * width, for each recursion and width, with what a simulation
-    of so many `paths` leaves open; and rank collapse, over as many layers as the width at
-    least."""
+    """Compare the moments of Phi at depth = ratio * width with those of the SDE, for each recursion
+    and width, with the sampling error of `paths` simulated models; and measure rank collapse over
+    at least as many layers as the width."""
     collapse = [
         row
         for width in widths
@@ -91,9 +91,9 @@ def _recursion(
 
 
 def compared(phi_Pmm: np.ndarray, limit: Moments) -> dict[str, Any]:
-    """Mean and variance of each entry of simulated Phi; the distance of all means, and of all
-    covariances, from those of the SDE, relative to their size; and how large that distance would
-    be by chance, had the simulation the law of the SDE (`_error`)."""
+    """The mean and variance of each entry of a simulated Phi; the relative distance of all means,
+    and of all covariances, from those of the SDE; and the distance that sampling error alone would
+    give if the simulation followed the SDE (`_error`)."""
     paths, m, _ = phi_Pmm.shape
     mean_mm = phi_Pmm.mean(0)
     centered_PE = (phi_Pmm - mean_mm).reshape(paths, m * m)
@@ -114,7 +114,7 @@ def compared(phi_Pmm: np.ndarray, limit: Moments) -> dict[str, Any]:
 
 
 def slope(widths: tuple[int, ...], differences: list[float]) -> float | None:
-    """Of log difference over log width: -1 for a difference that is inverse to the width."""
+    """The slope of log difference over log width: -1 for a difference proportional to 1 / width."""
     if len(widths) < 2:
         return None
     return float(np.polyfit(np.log(widths), np.log(differences), 1)[0])

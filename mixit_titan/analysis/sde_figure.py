@@ -1,4 +1,4 @@
-"""sde.png: how fast the layers approach their SDE, the entries that do, and rank collapse."""
+"""sde.png: convergence of the layers to their SDE, one entry of Phi, and rank collapse."""
 
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,17 @@ _MIXERS = {
 
 
 def draw_sde(found: dict[str, Any], path: Path) -> None:
+    """Draw three panels: distance from the SDE, the variance of the last entry, effective rank."""
     figure = Figure(figsize=(15, 4.4), layout="constrained")
     differences, entries, ranks = figure.subplots(1, 3)
     for recursion in found["recursions"]:
         _draw_differences(differences, recursion)
         _draw_entry(entries, recursion)
-    differences.set(xscale="log", yscale="log", ylabel="distance from the SDE, relative")
-    differences.set_title("lines: exact (dashed: means); points: simulated, with what chance gives")
+    differences.set(xscale="log", yscale="log", ylabel="relative distance from the SDE")
+    differences.set_title("lines: exact (dashed: means); points: simulated, with sampling error")
     last = found["tokens"]
     entries.set(xscale="log", ylabel=f"variance of $\\Phi_{{{last}{last}}}$")
-    entries.set_title("points: simulated, two standard errors; dotted: exact; lines: SDE")
+    entries.set_title("points: simulated, 2 standard errors; dotted: exact; solid: SDE")
     widths = [row["width"] for row in found["recursions"][0]["rows"]]
     for axes in (differences, entries):
         axes.set_xticks(widths, [str(width) for width in widths])
@@ -38,7 +39,7 @@ def draw_sde(found: dict[str, Any], path: Path) -> None:
     for axes in figure.axes:
         axes.grid(alpha=0.3)
         axes.title.set_fontsize(9)
-    figure.suptitle("Theorem 2.1: the covariance of tokens in random layers and its SDE")
+    figure.suptitle("Theorem 2.1: the covariance of tokens in random layers, and its SDE")
     save_figure(figure, path)
 
 
@@ -76,7 +77,7 @@ def _draw_entry(axes: Axes, recursion: dict[str, Any]) -> None:
 
 
 def _draw_collapse(axes: Axes, collapse: dict[str, Any]) -> None:
-    """Over layer / width: what has a limit falls on one curve whatever the width."""
+    """Draw over layer / width, where a mixer that has a limit gives one curve for all widths."""
     rows = collapse["rows"]
     widths = sorted({row["width"] for row in rows})
     for mixer, (color, label) in _MIXERS.items():

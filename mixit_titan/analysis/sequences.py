@@ -1,4 +1,4 @@
-"""What a model reads while it is looked at: test examples of its task, or pieces of text.
+"""The sequences that an analyzed model reads: test examples of its task, or pieces of text.
 
 Shapes: N sequences, L positions.
 """
@@ -20,23 +20,28 @@ _BATCH = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Sequences:
+    """Token sequences, padded to one length."""
+
     tokens_NL: torch.Tensor
     lengths_N: torch.Tensor
-    """What follows is padding."""
+    """The length of each sequence; the rest of its row is padding."""
     asked_NL: torch.Tensor
-    """Where the model must say something."""
+    """The positions at which the model has to answer."""
     source: str
-    """`retrieval`, `the run's validation data`"""
+    """Where they come from: `retrieval's test set`, `the run's validation data`."""
 
     def __len__(self) -> int:
         return len(self.tokens_NL)
 
     @property
     def described(self) -> str:
+        """`64 sequences of 4 to 20 tokens from the run's validation data`."""
         lengths = sorted({int(self.lengths_N.min()), int(self.lengths_N.max())})
-        return f"{len(self)} sequences of {' to '.join(map(str, lengths))} tokens of {self.source}"
+        size = " to ".join(map(str, lengths))
+        return f"{len(self)} sequences of {size} tokens from {self.source}"
 
     def take(self, rows: slice) -> "Sequences":
+        """Some of the sequences."""
         return replace(
             self,
             tokens_NL=self.tokens_NL[rows],
@@ -45,16 +50,17 @@ class Sequences:
         )
 
     def batches(self) -> Iterator["Sequences"]:
+        """The sequences in batches that fit a forward pass."""
         for first in range(0, len(self), _BATCH):
             yield self.take(slice(first, first + _BATCH))
 
     def row(self, n: int) -> torch.Tensor:
-        """Tokens of one sequence, (1, its own length)."""
+        """The tokens of one sequence without padding, (1, length)."""
         return self.tokens_NL[n : n + 1, : self.lengths_N[n]]
 
 
 def plain_sequences(tokens_NL: torch.Tensor, source: str) -> Sequences:
-    """Of one length, asked everywhere."""
+    """Sequences of one length, where every position counts as one that has to be answered."""
     count, length = tokens_NL.shape
     return Sequences(
         tokens_NL=tokens_NL,
@@ -65,8 +71,8 @@ def plain_sequences(tokens_NL: torch.Tensor, source: str) -> Sequences:
 
 
 def task_sequences(examples: Examples, padding: int | None, source: str) -> Sequences:
-    """Examples up to their last question. What asks about the whole sequence asks everywhere but at
-    its padding."""
+    """Examples, each cut after its last labeled position. In a task with one label per sequence,
+    every position but the padding counts as labeled."""
     tokens = torch.from_numpy(np.ascontiguousarray(examples.tokens)).long()
     labels = torch.from_numpy(np.ascontiguousarray(examples.labels))
     if labels.shape == tokens.shape:
@@ -80,7 +86,7 @@ def task_sequences(examples: Examples, padding: int | None, source: str) -> Sequ
 def text_sequences(
     texts: Iterable[bytes], tokenizer: BaseTokenizer, *, count: int, length: int, source: str
 ) -> Sequences:
-    """The beginning of the texts in pieces of `length`, at most `count` of them."""
+    """The beginning of the texts, cut into at most `count` sequences of `length` tokens."""
     encoder = Encoder(tokenizer, np.dtype(np.int64))
     ids: list[int] = []
     for text in texts:
@@ -91,10 +97,10 @@ def text_sequences(
 
 
 def cut(ids: np.ndarray, *, count: int, length: int, source: str) -> Sequences:
-    """One piece that is shorter, if there is not enough for a whole one."""
+    """Cut token ids into sequences of `length`, or one shorter sequence if there are too few."""
     length = min(length, len(ids))
     if length < 2:
-        raise ConfigError(f"{source} has no text: it takes 2 tokens at least")
+        raise ConfigError(f"{source} has too little text: at least 2 tokens are needed")
     count = min(count, len(ids) // length)
     tokens = torch.from_numpy(ids[: count * length].astype(np.int64)).view(count, length)
     return plain_sequences(tokens, source)

@@ -1,9 +1,9 @@
-"""What is left of a sequence after many mixing matrices in a row: rank collapse.
+"""Rank collapse: the spectrum of products of the mixing matrices of consecutive layers.
 
-A path takes one head of each layer. Its product P = A_d ... A_1 says what a token's values become
-if nothing but attention moves them, without residuals. Rows of softmax attention are averages, and
-products of averages soon have all rows alike: one singular value is left. The rows of MixiT sum to
-1 as well, but are the identity and a little noise.
+A path takes one head of each layer. Its product P = A_d ... A_1 is what attention alone, without
+residual connections, does to the values of a sequence. The rows of softmax attention are averages,
+and products of averages soon have identical rows: one singular value remains. The rows of MixiT
+also sum to 1, but are the identity plus a little noise.
 
 Shapes: N heads, L length.
 """
@@ -21,7 +21,7 @@ _VARIANTS = {"mixit": "mixit", "softmax": "random"}
 
 
 def effective_rank(values_NL: torch.Tensor) -> torch.Tensor:
-    """exp of the entropy of singular values, as shares of their sum: L for L alike, 1 for one."""
+    """exp of the entropy of the normalized singular values: L if L are equal, 1 if one remains."""
     shares_NL = values_NL / values_NL.sum(-1, keepdim=True)
     return torch.special.entr(shares_NL).sum(-1).exp()
 
@@ -29,8 +29,8 @@ def effective_rank(values_NL: torch.Tensor) -> torch.Tensor:
 def product_rows(
     kind: str, maps: Sequence[torch.Tensor], depths: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """`maps`: (N, L, L) of each layer. Path n takes head n of each; singular values and effective
-    rank are means over the paths."""
+    """Rows for the product of the first d layers, for each d in `depths`. `maps`: (N, L, L) for
+    each layer. Path n takes head n of each layer; results are means over the paths."""
     rows, product_NLL = [], torch.eye(maps[0].shape[-1], dtype=torch.float64)
     for layers, maps_NLL in enumerate(maps, 1):
         product_NLL = maps_NLL.double().cpu() @ product_NLL
@@ -48,7 +48,7 @@ def product_rows(
 
 
 def start_spectrum(start: Start, tokens_1L: torch.Tensor, depths: Sequence[int]) -> dict[str, Any]:
-    """Untrained models read one sequence: `mixit`, and plain random softmax attention."""
+    """The rows of untrained models that read one sequence: `mixit`, and softmax attention."""
     rows = []
     for kind, variant in _VARIANTS.items():
         maps = attention_maps(start(variant, max(depths)), tokens_1L)
@@ -59,8 +59,8 @@ def start_spectrum(start: Start, tokens_1L: torch.Tensor, depths: Sequence[int])
 def spectrum(
     trained: MixitLlama, start: Start, tokens_1L: torch.Tensor, *, depths: Sequence[int]
 ) -> dict[str, Any]:
-    """The same at a run's size, and the run's own maps (kind `trained`), if training changed
-    them."""
+    """The rows of untrained models of a run's size, and those of the run's own maps (kind
+    `trained`) if training changed them."""
     found = start_spectrum(start, tokens_1L, depths)
     if trained.config.stack.attends:
         maps = [maps_1NLL[0] for maps_1NLL in attention_maps(trained, tokens_1L)]

@@ -1,8 +1,8 @@
-"""In how few directions the hidden states lie, as Zhong and Andreas ask.
+"""How low-dimensional the hidden states are, after Zhong and Andreas.
 
-Over the states of all tokens: the share of their variance along the 10 principal directions that
-have most of it, and on the 10 neurons (coordinates) that do. Neurons alone would have 10 / width of
-it if all were alike.
+Measured over the states of all tokens: the share of their variance along the top 10 principal
+directions, and in the top 10 neurons (coordinates). The uniform baseline is 10 / width, the share
+of any 10 neurons if all had the same variance.
 
 Shapes: T tokens, D width.
 """
@@ -19,7 +19,7 @@ TOP = 10
 
 
 class Moments:
-    """Sums over states that come batch by batch."""
+    """Accumulates the covariance of states over batches."""
 
     def __init__(self, width: int) -> None:
         self.count = 0
@@ -27,18 +27,20 @@ class Moments:
         self.square_DD = torch.zeros(width, width, dtype=torch.float64)
 
     def add(self, states_TD: torch.Tensor) -> None:
+        """Add the states of more tokens."""
         states_TD = states_TD.double().cpu()
         self.count += len(states_TD)
         self.sum_D += states_TD.sum(0)
         self.square_DD += states_TD.T @ states_TD
 
     def covariance(self) -> torch.Tensor:
+        """The covariance (D, D) of all states so far."""
         mean_D = self.sum_D / self.count
         return self.square_DD / self.count - mean_D.outer(mean_D)
 
 
 def explained(covariance_DD: torch.Tensor) -> dict[str, float]:
-    """Shares of the variance: of the top principal directions, and of the top neurons."""
+    """The shares of variance in the top principal directions and in the top neurons."""
     total = covariance_DD.trace()
     directions, neurons = torch.linalg.eigvalsh(covariance_DD), covariance_DD.diagonal()
     top = min(TOP, len(neurons))
@@ -49,7 +51,7 @@ def explained(covariance_DD: torch.Tensor) -> dict[str, float]:
 
 
 def subspace(model: MixitLlama, sequences: Sequences) -> dict[str, Any]:
-    """Rows: layer 0 is the embedding, layer l what is after the l-th."""
+    """One row per layer: row 0 describes the embedding, row l the states after layer l."""
     moments = [Moments(model.config.dim) for _ in range(len(model.layers) + 1)]
     for batch in sequences.batches():
         real_BL = torch.arange(batch.tokens_NL.shape[1]) < batch.lengths_N.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""The kinds of `mixit-titan analyze` that test a theorem and so need no run, with their tables."""
+"""The kinds of `mixit-titan analyze` that test a theorem without a run, and their tables."""
 
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,16 @@ HEADS, SEEDS = (1, 4, 16, 64), 3
 def analyze_sde(
     path: Path, *, widths: tuple[int, ...] | None, ratio: float | None, paths: int | None
 ) -> tuple[dict[str, Any], Table]:
-    """None is the default. The figure goes to `path`."""
+    """Test Theorem 2.1 and draw the result to `path`; None stands for a default."""
     widths = WIDTHS if widths is None else tuple(sorted(set(widths)))
     ratio = RATIO if ratio is None else ratio
     paths = PATHS if paths is None else paths
     if not widths or widths[0] < 2 * TOKENS:
-        raise ConfigError(f"--widths is {widths}: name one or more, at least {2 * TOKENS} each")
+        raise ConfigError(f"--widths is {widths}: give one or more, each at least {2 * TOKENS}")
     for width in widths:
         if not ratio > 0 or abs(ratio * width - round(ratio * width)) > 1e-9:
             raise ConfigError(
-                f"--ratio is {ratio:g}: depth = ratio * width must be 1 or more layers, and is "
+                f"--ratio is {ratio:g}: depth = ratio * width must be a positive integer, and is "
                 f"{ratio * width:g} at width {width}"
             )
     found = sde(widths=widths, ratio=ratio, paths=paths)
@@ -47,22 +47,23 @@ def _sde_table(found: dict[str, Any]) -> Table:
         name = recursion["recursion"]
         for row in recursion["rows"]:
             width = row["width"]
-            # The model of which rank is measured is the causal one.
+            # The effective rank is measured for the causal recursion alone.
             own = [ranks[mixer, width] for mixer in ("mixit", "softmax") if name == "causal"]
             rows.append([name, width, *_differences(row), *own])
         rows.append(["  SDE", "", *_differences(recursion["euler_maruyama"])])
         slopes = ("" if slope is None else f"{slope:.2f}" for slope in recursion["slopes"].values())
         rows.append(["  slope", "", "", next(slopes), "", next(slopes)])
     title = (
-        f"Distance from the SDE in %, depth = {found['ratio']:g} width, {found['paths']:,} paths; "
-        f"effective rank of {found['collapse']['tokens']} tokens"
+        f"Relative distance from the SDE in %, at depth = {found['ratio']:g} width, simulated with "
+        f"{found['paths']:,} paths and exact; effective rank of {found['collapse']['tokens']} "
+        "tokens under MixiT and softmax attention"
     )
     header = ["recursion", "width", "means", "exact", "covariance", "exact", "MixiT", "softmax"]
     return screen_table(title, header, rows)
 
 
 def _differences(row: dict[str, Any]) -> list[str]:
-    """Simulated and exact, of means and of covariances."""
+    """The cells of means and of covariances: simulated, then exact."""
     cells = []
     for what in ("mean", "covariance"):
         cells.append(f"{100 * row[f'{what}_difference']:.1f}±{100 * row[f'{what}_error']:.1f}")
@@ -74,7 +75,7 @@ def _differences(row: dict[str, Any]) -> list[str]:
 def analyze_expressivity(
     path: Path, *, heads: tuple[int, ...] | None, seeds: int | None
 ) -> tuple[dict[str, Any], Table]:
-    """None is the default. The figure goes to `path`."""
+    """Test Theorem 5.1 and draw the result to `path`; None stands for a default."""
     heads = HEADS if heads is None else tuple(sorted(set(heads)))
     seeds = SEEDS if seeds is None else seeds
     found = expressivity(heads=heads, seeds=seeds)
@@ -89,5 +90,5 @@ def analyze_expressivity(
         ]
         for row in found["rows"]
     ]
-    title = f"One layer fits a causal function: error as a share of variance, {seeds} seeds"
+    title = f"One layer fitted to a causal function: error as a share of variance, {seeds} seeds"
     return found, screen_table(title, ["target", "layer", "heads", "mean", "range"], rows, left=2)

@@ -1,8 +1,9 @@
-"""What a run learns to do with its context, at every checkpoint that it has kept.
+"""How a run learns to use its context, measured at every checkpoint that it has kept.
 
 The in-context learning score is the loss at late positions minus that at early ones, as in
 "In-context Learning and Induction Heads" (Olsson et al., 2022): the more a model gains from
-context, the further it is below 0. Beside it, the best induction and previous-token heads.
+context, the further the score is below 0. The best induction and previous-token scores are measured
+with it.
 """
 
 from collections.abc import Iterator
@@ -21,15 +22,15 @@ from mixit_titan.plotting import save_figure
 from mixit_titan.runtime.checkpoint_files import problem_of, steps
 from mixit_titan.runtime.trained import load_trained
 
-_SHORTEST = 16  # tokens, so that early and late are apart
+_SHORTEST = 16  # tokens, so that early and late positions do not overlap
 
 
 def timeline(run_dir: Path, sequences: Sequences) -> dict[str, Any]:
-    """A row for each complete checkpoint of a training run."""
+    """One row per complete checkpoint of a training run."""
     length = int(sequences.lengths_N.min())
     if length < _SHORTEST:
         raise ConfigError(
-            f"the sequences have {length} tokens: early and late ones are apart from {_SHORTEST} on"
+            f"the sequences have {length} tokens: the in-context learning score needs {_SHORTEST}"
         )
     spans = {"early": (length // 16, length // 8 - 1), "late": (length - length // 8, length - 1)}
     rows = [
@@ -55,7 +56,7 @@ def _look(
     rows = [sequences.row(n)[0].numpy() for n in range(len(sequences))]
     windows = [Window(tokens, scored=len(tokens) - 1) for tokens in rows]
     scores = score(windows, plain_forward(model), vocab=model.config.shape.vocab)
-    # The first figure of a row is for a token with one before it.
+    # The first value of a row is the loss of its second token.
     losses = {
         name: float(np.mean([found.nats[first - 1 : last] for found in scores]))
         for name, (first, last) in spans.items()
@@ -71,18 +72,19 @@ def _look(
 
 
 def head_score(row: dict[str, Any], kind: str) -> float | None:
-    """The mass of the best head of a kind; None where no position counts."""
+    """The score of the best head of a kind; None where no position counts."""
     head = row[f"{kind}_head"]
     return None if head is None else head["score"]
 
 
 def draw_timeline(found: dict[str, Any], *, title: str, path: Path) -> None:
+    """Draw three panels over training steps: losses, in-context learning score, best heads."""
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     losses, gain, heads = figure.subplots(1, 3)
     rows = found["rows"]
     at = [row["step"] for row in rows]
     for name, (first, last) in found["positions"].items():
-        label = f"{name}: {first} to {last} tokens before"
+        label = f"{name}: {first} to {last} tokens of context"
         losses.plot(at, [row[name] for row in rows], "o-", label=label)
     losses.set_ylabel("loss")
     gain.plot(at, [row["in_context"] for row in rows], "o-", color="black")
@@ -90,11 +92,11 @@ def draw_timeline(found: dict[str, Any], *, title: str, path: Path) -> None:
     gain.set_ylabel("in-context learning score (late - early)")
     for kind in SCORES:
         masses = [head_score(row, kind) for row in rows]
-        drawn = heads.plot(at, masses, "o-", label=f"best {kind} head")
+        drawn = heads.plot(at, masses, "o-", label=f"best {kind} score")
         uniform = rows[0]["uniform"][kind]
         if uniform is not None:
             heads.axhline(uniform, ls=":", color=drawn[0].get_color())
-    heads.set_ylabel("attention mass (dotted: uniform)")
+    heads.set_ylabel("attention mass (dotted: uniform baseline)")
     for axes in (losses, gain, heads):
         axes.set_xlabel("step")
     losses.legend(fontsize=8)

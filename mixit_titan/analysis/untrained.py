@@ -1,4 +1,4 @@
-"""Models at their random start."""
+"""Models at initialization."""
 
 import math
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from mixit_titan.tasks.bottleneck import BottleneckDecoder
 from mixit_titan.tasks.models import PooledClassifier
 
 Start = Callable[[str, int], MixitLlama]
-"""From a variant and a number of layers to a model before its first step."""
+"""A function from a variant and a number of layers to a model at initialization."""
 
 
 def body(model: nn.Module) -> MixitLlama:
-    """What is looked at: the model without its head, on the GPU if there is one."""
+    """The part that is analyzed: the model without its output head, on the GPU if there is one."""
     llama = model.body if isinstance(model, PooledClassifier | BottleneckDecoder) else model
     assert isinstance(llama, MixitLlama)
     llama.lm_head = None
@@ -29,6 +29,7 @@ def body(model: nn.Module) -> MixitLlama:
 
 
 def started(config: MixitLlama.Config) -> MixitLlama:
+    """A model at initialization, without its output head."""
     model = config.build()
     model.init_states()
     return body(model)
@@ -37,8 +38,8 @@ def started(config: MixitLlama.Config) -> MixitLlama:
 def language_models(
     tokens_NL: torch.Tensor, *, width: int, heads: int, seed: int = 0, recipe: str = "official"
 ) -> Start:
-    """Language models that can read `tokens`; `recipe` is that of `mixit`. A linear is as strong as
-    in the paper's models at any width: weights of N(0, 0.02^2) at width 512."""
+    """Language models that can read `tokens`; `recipe` is that of `mixit`. At any width, a linear
+    map is as strong as in the paper's models, which have weights of N(0, 0.02^2) at width 512."""
 
     def start(variant: str, layers: int) -> MixitLlama:
         own = find_recipe(recipe) if VARIANTS[variant].mixes else Recipe()

@@ -7,7 +7,6 @@ number of steps would wait for each other in different collectives.
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +28,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.model.communication import step_bytes
 from mixit_titan.model.memory import Step
 from mixit_titan.model.stack import Stack
+from mixit_titan.parent import ending_with_this
 
 _OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
 _OF_A_STEP = "SLURM_STEP_"
@@ -129,7 +129,7 @@ def measure_alone(args: BenchArguments, point: Point) -> dict[str, float]:
         alone = replace(args, nproc=None, profile=False, out=Path(folder))
         alone.overrides += (*sizes, *SHARD_OVER_ALL)
         done = subprocess.run(
-            [sys.executable, "-m", "mixit_titan", "bench", *command_line(alone)],
+            ending_with_this("bench", *command_line(alone)),
             env=environment,
             capture_output=True,
             text=True,

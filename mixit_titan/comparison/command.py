@@ -1,5 +1,6 @@
-"""`mixit-titan compare`: runs side by side, by what they have spent."""
+"""`mixit-titan compare`: runs side by side, at equal tokens, FLOPs and seconds of training."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,22 +24,24 @@ from mixit_titan.tables import literal, markdown_table, screen_table
 
 @dataclass(frozen=True, kw_only=True)
 class CompareArguments:
-    """Compare training runs, or the runs of one task: loss at equal tokens, FLOPs and seconds of
-    training.
+    """Compare training runs, or runs of one task: their losses at equal tokens, equal FLOPs and
+    equal seconds of training.
 
-    Runs that differ only in their seeds are one group, with a mean and an interval. Runs that are
-    still running are compared as far as they have come.
+    Runs that differ only in their seeds form one group, with a mean and a 95% interval. Unfinished
+    runs are compared up to their latest step.
 
     Example: mixit-titan compare runs/demo --out runs/demo/compare
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Folders of runs, globs, or folders that hold runs: of the demo, a sweep, a ladder."""
+    """Folders of runs, globs, or folders that contain runs, such as those of demo, sweep and
+    ladder."""
     out: Path | None = None
-    """Folder for compare.json, compare.md and compare.png."""
+    """Folder for compare.json, compare.md and compare.png (default: print only)."""
 
 
 def run_compare(args: CompareArguments) -> None:
+    """Print the comparison and, with --out, write it as JSON, Markdown and a figure."""
     comparison = compare(find_folders(args.runs))
     console = Console(width=None if Console().is_terminal else 200)
     for title, header, rows in tables(comparison):
@@ -49,10 +52,14 @@ def run_compare(args: CompareArguments) -> None:
         console.print(literal(f"Left out: {folder} {why}"), soft_wrap=True, highlight=False)
     if args.out is not None:
         _write(comparison, args.out, console)
+    else:
+        words = ["mixit-titan", "compare", *args.runs, "--out", "runs/compare"]
+        said = f"To keep this, with a figure: {shlex.join(words)}"
+        console.print(said, soft_wrap=True, markup=False, highlight=False)
 
 
 def compare(folders: Sequence[Path]) -> Comparison:
-    """What can be compared of the runs in `folders`; a ConfigError where that is fewer than two."""
+    """Compare the runs in `folders`; a ConfigError if fewer than two of them can be compared."""
     runs, left_out = [], {}
     for folder in folders:
         try:
@@ -65,19 +72,21 @@ def compare(folders: Sequence[Path]) -> Comparison:
         left_out |= other
     loss = _common_loss(runs)
     usable = [run for run in runs if len(run.curve(loss).loss)]
-    left_out |= {str(run.folder): "has no finite validation" for run in runs if run not in usable}
+    left_out |= {
+        str(run.folder): "has no finite validation loss" for run in runs if run not in usable
+    }
     if len(usable) < 2:
         why = "; ".join(f"{folder} {reason}" for folder, reason in left_out.items())
-        there_are = "is 1 run" if usable else "are 0 runs"
+        found = "only one run was found" if usable else "no runs were found"
         raise ConfigError(
-            f"there {there_are} to compare, and it takes two"
+            f"{found} that can be compared, and a comparison needs two"
             + (f": {why}" if why else ": name more folders of runs")
         )
     return Comparison(loss, group_runs(usable, loss), left_out)
 
 
 def _of_one_text(runs: list[TrainingRun]) -> tuple[list[TrainingRun], dict[str, str]]:
-    """Those that were validated on the text of the first, and why the others cannot be compared."""
+    """The runs that were validated on the same text as the first, and why the others were not."""
     same = [run for run in runs if run.text == runs[0].text]
     others = [run for run in runs if run.text != runs[0].text]
     return same, {str(run.folder): _unlike(run, runs[0]) for run in others}
@@ -86,22 +95,22 @@ def _of_one_text(runs: list[TrainingRun]) -> tuple[list[TrainingRun], dict[str, 
 def _unlike(run: TrainingRun, first: TrainingRun) -> str:
     if run.accuracy is None and first.accuracy is None:
         return f"was validated on other text, or on other rows of it, than {first.folder}"
-    return f"is not of the task, and of all that makes it hard, that {first.folder} is of"
+    return f"is not of the same task at the same difficulty as {first.folder}"
 
 
 def _once(runs: list[TrainingRun]) -> tuple[list[TrainingRun], dict[str, str]]:
-    """Runs of the same settings and seeds are not two samples: the first of them counts."""
+    """Drop repeated runs: two with the same settings and seeds are not two samples."""
     first: dict[str, TrainingRun] = {}
     again = {}
     for run in runs:
         key = repr((sorted(run.settings.items(), key=str), run.seeds))
         if first.setdefault(key, run) is not run:
-            again[str(run.folder)] = f"is {first[key].folder} again, seeds and all"
+            again[str(run.folder)] = f"repeats {first[key].folder}, settings and seeds"
     return list(first.values()), again
 
 
 def _common_loss(runs: list[TrainingRun]) -> Loss:
-    """Nats per token mean the same for one tokenizer only."""
+    """Nats per token can be compared only if all runs have one tokenizer."""
     if any(run.accuracy is not None for run in runs):
         return "test_loss"
     tokenizers = {run.tokenizer for run in runs}

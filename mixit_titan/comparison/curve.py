@@ -1,12 +1,12 @@
-"""The validation loss of a run, over whatever it is compared by.
+"""The validation loss of a run over steps, tokens, FLOPs and seconds.
 
     step        0     100     200        of metrics.jsonl
     tokens      0   1.6 M   3.3 M
-    flops       0   1.1e13  2.2e13       tokens times the FLOPs of a token
-    seconds     0      41      80        of training: no start, validation or waiting for a restart
+    flops       0   1.1e13  2.2e13       tokens times FLOPs per token
+    seconds     0      41      80        of training: without startup, validation and downtime
     loss     6.24    2.31    1.94        nats per token, or bits per byte
 
-Between two validations a curve is a straight line.
+Between two validations, the curve is interpolated linearly.
 """
 
 from bisect import bisect_right
@@ -19,28 +19,31 @@ import numpy as np
 Axis = Literal["steps", "tokens", "flops", "seconds"]
 AXES: tuple[Axis, ...] = ("steps", "tokens", "flops", "seconds")
 BUDGETS: tuple[Axis, ...] = ("tokens", "flops", "seconds")
-"""What two runs can have as much of."""
+"""The quantities that a comparison holds equal."""
 Loss = Literal["validation_loss", "bits_per_byte", "test_loss"]
 
 
 @dataclass(frozen=True)
 class Curve:
+    """A loss curve: one point per validation, over each of the axes."""
+
     at: dict[Axis, np.ndarray]
-    """Axis -> its value at each validation, rising."""
+    """Axis -> its value at each validation, in increasing order."""
     loss: np.ndarray
 
     def end(self, axis: Axis) -> float:
+        """Where the curve ends."""
         return float(self.at[axis][-1])
 
     def loss_at(self, axis: Axis, budget: float) -> float | None:
-        """None beyond the ends of the curve."""
+        """The interpolated loss at `budget`; None beyond the ends of the curve."""
         x = self.at[axis]
         if not x[0] <= budget <= x[-1]:
             return None
         return float(np.interp(budget, x, self.loss))
 
     def fall_around(self, axis: Axis, budget: float) -> float:
-        """Which share of its loss it falls by between the two validations around `budget`; 0 at a
+        """The relative drop in loss between the two validations around `budget`; 0 at a
         validation."""
         x = self.at[axis]
         n = int(np.searchsorted(x, budget))
@@ -49,7 +52,7 @@ class Curve:
         return float(1 - self.loss[n] / self.loss[n - 1])
 
     def budget_for(self, axis: Axis, loss: float) -> float | None:
-        """Where the curve is at `loss` or below for the first time; None: never."""
+        """Where the curve first reaches `loss` or less; None if it never does."""
         below = np.flatnonzero(self.loss <= loss)
         if not len(below):
             return None
@@ -66,9 +69,9 @@ def read_curve(
     phases: Sequence[tuple[int, float]],
     starts: Iterable[int] = (0,),
 ) -> Curve:
-    """The curve of the lines of a metrics.jsonl: one point per validation with a finite loss.
-    `phases`: after which step a token takes how many FLOPs; `starts`: after which steps the run was
-    started."""
+    """Build a curve from the lines of a metrics.jsonl, with one point per validation whose loss is
+    finite. `phases`: pairs of a step and the FLOPs per token from there on; `starts`: the steps
+    after which the run was started or resumed."""
     trained = [line for line in lines if line.get("loss") is not None]
     steps = np.array([0, *(line["step"] for line in trained)], dtype=float)
     tokens = np.array([0, *(line["tokens"] for line in trained)], dtype=float)
@@ -99,10 +102,10 @@ def read_curve(
 def training_seconds(
     trained: Sequence[dict[str, Any]], starts: Iterable[int] = (0,)
 ) -> list[float]:
-    """Seconds of training up to each logged step, from the one before it. torchtitan measures
-    tokens/s without validations, and each start of a run measures for itself, so no waiting is in
-    them. The first step after each start compiles: what is logged first then is taken to be as fast
-    as what follows, or else as what came before."""
+    """The seconds of training between each logged step and the one before. torchtitan measures
+    tokens/s without validations, and separately after each start of a run, so no downtime is
+    included. The first step after a start compiles, so the first logged rate is replaced by the
+    next one, or else by the last one before it."""
     before = [0, *(line["tokens"] for line in trained)]
     rates = [line["tokens_per_s"] for line in trained]
     steps = [line["step"] for line in trained]
@@ -117,8 +120,9 @@ def training_seconds(
 
 
 def crossings(a: Curve, b: Curve, axis: Axis) -> list[tuple[float, float, bool]]:
-    """Where `a` and `b` change places, within what both have: the budget, the loss, and whether `a`
-    is the lower one from there on. Not before either was validated after its initialization."""
+    """Where curves `a` and `b` cross within their common range: the budget, the loss, and whether
+    `a` is the lower one from there on. Crossings before the first validation after initialization
+    do not count."""
     first = min((x for curve in (a, b) for x in curve.at[axis] if x > 0), default=0.0)
     low = max(a.at[axis][0], b.at[axis][0], first)
     high = min(a.end(axis), b.end(axis))

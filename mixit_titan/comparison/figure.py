@@ -1,4 +1,4 @@
-"""One figure of a comparison: the loss over all that can be spent on it."""
+"""compare.png: the loss over steps, tokens, bytes, FLOPs, seconds and trained parameters."""
 
 from pathlib import Path
 
@@ -15,6 +15,7 @@ _LABELS = {"steps": "steps", "tokens": "tokens", "flops": "FLOPs", "seconds": "s
 
 
 def draw(comparison: Comparison, path: Path) -> None:
+    """Draw the six panels, with crossings of the baseline marked."""
     figure = Figure(figsize=(13, 8), layout="constrained")
     above, below = figure.subplots(2, 3, sharey=True)
     for axes, axis in zip([*above[:2], *below[:2]], AXES, strict=True):
@@ -27,7 +28,7 @@ def draw(comparison: Comparison, path: Path) -> None:
         row[0].set_ylabel("{} ({})".format(*LOSSES[comparison.loss]))
         row[0].set_ylim(*_range(comparison))
     above[0].legend()
-    figure.suptitle("Dotted: as much as all of them have spent. x: curves cross the baseline's")
+    figure.suptitle("Dotted: the largest common budget. x: crossings with the baseline")
     save_figure(figure, path)
 
 
@@ -43,18 +44,18 @@ def _over(axes: Axes, comparison: Comparison, axis: Axis) -> None:
 
 
 def _over_bytes(axes: Axes, comparison: Comparison) -> None:
-    """Of groups whose text is there to be measured."""
+    """Draw the groups whose training text is known in bytes."""
     for n, group in enumerate(comparison.groups):
         size = group.runs[0].bytes_per_token
         if size is not None:
             own = [size * curve.at["tokens"] for curve in group.curves]
             _curve(axes, group, n, own, size * group.mean.at["tokens"])
     known = any(group.bytes is not None for group in comparison.groups)
-    axes.set_xlabel("bytes of text" if known else "bytes of text: not known, its shards are gone")
+    axes.set_xlabel("bytes of text" if known else "bytes of text (unknown: the shards are gone)")
 
 
 def _over_parameters(axes: Axes, comparison: Comparison) -> None:
-    """At equal tokens, with the interval."""
+    """Draw the loss at equal tokens, with its interval, over trained parameters."""
     for n, group in enumerate(comparison.groups):
         found = group.at("tokens", comparison.budget("tokens"))
         if found is None:
@@ -63,11 +64,12 @@ def _over_parameters(axes: Axes, comparison: Comparison) -> None:
         errors = [[found.mean - low], [high - found.mean]]
         x = group.runs[0].trained_params
         axes.errorbar(x, found.mean, errors, marker="o", capsize=3, color=_color(group, n))
-    axes.set_xlabel("trained parameters, at equal tokens")
+    axes.set_xlabel("trained parameters (loss at equal tokens)")
 
 
 def _curve(axes: Axes, group: Group, n: int, each: list[np.ndarray], mean: np.ndarray) -> None:
-    """The mean in bold, each seed in pale. Groups of one variant have its color and other lines."""
+    """Draw the mean in bold and each seed pale. Groups of one variant share its color and differ in
+    line style."""
     color = _color(group, n)
     style = "-" if group.name == group.runs[0].variant else ("--", "-.", ":")[n % 3]
     if len(each) > 1:
@@ -81,7 +83,8 @@ def _color(group: Group, n: int) -> str:
 
 
 def _range(comparison: Comparison) -> tuple[float, float]:
-    """Without the first points, which are at the level of chance and hide all else."""
+    """The range of losses without the first points, whose losses at initialization would hide all
+    others."""
     losses = np.concatenate([group.mean.loss[1:] for group in comparison.groups])
     if not len(losses):
         losses = np.concatenate([group.mean.loss for group in comparison.groups])

@@ -1,4 +1,4 @@
-"""Runs that differ in their seeds only are one group: a name, a mean curve, an interval."""
+"""Groups of runs that differ only in their seeds: a name, a mean curve, an interval."""
 
 import statistics
 from collections.abc import Sequence
@@ -13,22 +13,26 @@ from mixit_titan.intervals import mean_interval
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a group."""
+    """A measured value of a group."""
 
     values: list[float]
     """One per seed."""
 
     @property
     def mean(self) -> float:
+        """The mean over the seeds."""
         return statistics.fmean(self.values)
 
     @property
     def interval(self) -> tuple[float, float] | None:
+        """The 95% interval of the mean; None for a single seed."""
         return mean_interval(self.values)
 
 
 @dataclass(frozen=True)
 class Group:
+    """Runs that differ only in their seeds."""
+
     name: str
     runs: Sequence[TrainingRun]
     curves: Sequence[Curve]
@@ -36,7 +40,7 @@ class Group:
 
     @property
     def mean(self) -> Curve:
-        """Over the seeds, at every step at which all of them were validated."""
+        """The mean over the seeds, at the steps where all of them were validated."""
         steps = sorted(set.intersection(*({*curve.at["steps"]} for curve in self.curves)))
         rows = [np.searchsorted(curve.at["steps"], steps) for curve in self.curves]
         found = list(zip(self.curves, rows, strict=True))
@@ -46,33 +50,35 @@ class Group:
         )
 
     def end(self, axis: Axis) -> float:
-        """As far as all of its runs have come."""
+        """How far all of its runs have come."""
         return min(curve.end(axis) for curve in self.curves)
 
     @property
     def final(self) -> Figure:
+        """The loss of each run at its last validation."""
         return Figure([float(curve.loss[-1]) for curve in self.curves])
 
     @property
     def accuracy(self) -> Figure | None:
-        """Of runs of tasks."""
+        """The test accuracy, for runs of a task."""
         found = [run.accuracy for run in self.runs if run.accuracy is not None]
         return Figure(found) if found else None
 
     @property
     def bytes(self) -> float | None:
-        """Of text that was trained on, as far as all of its runs have come; None: not known."""
+        """The bytes of text that all of its runs have trained on; None if unknown."""
         size = self.runs[0].bytes_per_token
         return None if size is None else self.end("tokens") * size
 
     def at(self, axis: Axis, budget: float) -> Figure | None:
+        """The loss at a budget; None if it is beyond the curve of any run."""
         found = [curve.loss_at(axis, budget) for curve in self.curves]
         return Figure(found) if all(each is not None for each in found) else None
 
 
 def group_runs(runs: Sequence[TrainingRun], loss: Loss) -> list[Group]:
-    """In the order of the runs. A group is named by its variant, and by the settings in which it
-    differs from the other groups of that variant."""
+    """Group runs by their settings, in the order in which they come. A group is named after its
+    variant, and after the settings in which it differs from other groups of that variant."""
     members: dict[str, list[TrainingRun]] = {}
     for run in runs:
         members.setdefault(repr(sorted(run.settings.items(), key=str)), []).append(run)

@@ -1,4 +1,4 @@
-"""What a comparison found, and compare.json."""
+"""The result of a comparison, and compare.json."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,40 +12,45 @@ LOSSES = {
     "bits_per_byte": ("validation loss", "bits per byte"),
     "test_loss": ("test loss", "nats per answer"),
 }
-"""What it is called, and its unit."""
+"""The name of each kind of loss, and its unit."""
 
 
 @dataclass(frozen=True)
 class Crossing:
+    """A point where the mean curves of two groups cross."""
+
     first: Group
     second: Group
     axis: Axis
     at: float
     loss: float
     lower: Group
-    """From there on."""
+    """The group with the lower loss from there on."""
 
     @property
     def higher(self) -> Group:
+        """The group with the higher loss from there on."""
         return self.second if self.lower is self.first else self.first
 
 
 @dataclass(frozen=True)
 class Comparison:
+    """Groups of runs that can be compared, and the runs that cannot."""
+
     loss: Loss
     groups: Sequence[Group]
     left_out: dict[str, str]
-    """Folder -> why it has no part in it."""
+    """Folder -> why it is left out."""
 
     @property
     def baseline(self) -> Group:
-        """What the others are compared with: standard, or what was named first."""
+        """The group that the others are compared with: `standard`, or else the first one named."""
         standard = [group for group in self.groups if group.runs[0].variant == "standard"]
         return (standard or self.groups)[0]
 
     @property
     def crossings(self) -> list[Crossing]:
-        """Of the means of every two groups."""
+        """All crossings between the mean curves of any two groups."""
         return [
             Crossing(a, b, axis, at, loss, lower=a if falls_below else b)
             for n, a in enumerate(self.groups)
@@ -55,11 +60,11 @@ class Comparison:
         ]
 
     def budget(self, axis: Axis) -> float:
-        """As much as all groups have spent."""
+        """The largest budget that all groups have spent."""
         return min(group.end(axis) for group in self.groups)
 
     def best(self, axis: Axis) -> Group | None:
-        """The group of the lowest loss at the common budget; None where fewer than two have one."""
+        """The group with the lowest loss at the common budget; None if fewer than two have one."""
         found = {group.name: group.at(axis, self.budget(axis)) for group in self.groups}
         there = [group for group in self.groups if found[group.name]]
         if len(there) < min(2, len(self.groups)):
@@ -68,8 +73,8 @@ class Comparison:
 
 
 def reaches(group: Group, base: Group) -> dict[str, float]:
-    """The lowest loss that both come to, and the share of the baseline's budget that the group
-    needs for it."""
+    """The lowest loss that both groups reach, and the budget that `group` needs for it as a
+    multiple of the budget that `base` needs."""
     ours, theirs = group.mean, base.mean
     target = max(ours.loss.min(), theirs.loss.min())
     found = {"loss": float(target)}
@@ -81,6 +86,7 @@ def reaches(group: Group, base: Group) -> dict[str, float]:
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
+    """The content of compare.json."""
     base, groups = comparison.baseline, comparison.groups
     bests = {axis: comparison.best(axis) for axis in BUDGETS}
     return {

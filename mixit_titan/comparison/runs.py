@@ -1,6 +1,6 @@
-"""Runs as `compare` sees them: what was trained, and how far it has come.
+"""Training runs as `compare` reads them: what was trained, and how far it has come.
 
-All of it is read from the folders that `mixit-titan train` writes, while a run is running too.
+Everything is read from the folders that `mixit-titan train` writes, even while a run is training.
 """
 
 import glob
@@ -36,7 +36,7 @@ _CONFIG = {
         "model": {
             **{"shape": dict, "recipe": dict, "init_seed": COUNT, "mixing_seed": int},
             "stack?": _STACK,
-            "variant?": _PAIR,  # of runs from before there were stacks
+            "variant?": _PAIR,  # of runs from before stacks existed
         },
     },
     "hf_assets_path": str,
@@ -56,48 +56,51 @@ _MANIFEST = {"splits": {"train": _SPLIT, "validation?": {**_SPLIT, "documents": 
 
 
 _RUN = ("config.json", "metrics.jsonl", "result.json")
-"""The files by which the folder of a run is known, a task's by the latter two."""
+"""The files that mark the folder of a run; a task has the latter two."""
 
 
 class CannotCompare(Exception):
-    """Why a folder has no part in a comparison, in words that follow its name."""
+    """Why a folder is left out of a comparison, in words that follow its name."""
 
 
 @dataclass(frozen=True)
 class TrainingRun:
+    """One run, with everything that a comparison needs to know about it."""
+
     folder: Path
     variant: str
     settings: dict[str, Any]
-    """Whatever decides what was trained, but for the seeds: runs that agree in it are one group."""
+    """All settings that affect training, except the seeds. Runs that share them form one group."""
     seeds: tuple[int, ...]
-    """Of the weights, the matrices and the order of the data."""
+    """The seeds of the weights, of the mixing matrices and of the order of the data."""
     text: tuple[Any, ...]
-    """What it is validated on, whatever the tokenizer."""
+    """What identifies the validation text, independently of the tokenizer."""
     tokenizer: str
     bytes_per_token: float | None
-    """Of its training text; None where its shards are gone."""
+    """Bytes per token of the training text; None if its shards are gone."""
     lines: Sequence[dict[str, Any]]
     flops_per_token: float
     phases: Sequence[tuple[int, float]]
-    """After which step a token takes how many FLOPs, where what is trained changes."""
+    """Pairs of a step and the FLOPs per token from there on, if the trained parts change."""
     starts: Sequence[int]
-    """After which steps it was started: 0, and where it resumed."""
+    """The steps after which it was started: 0, and wherever it resumed."""
     trained_params: int
     state: str
     failure: str
-    """At which step it failed and why, of a run that did."""
+    """At which step it failed and why; empty for a run that did not fail."""
     goodput: Goodput | None = None
-    """None of a task, and of a run that has left no times."""
+    """None for a task, and for a run without times.jsonl."""
     accuracy: float | None = None
-    """At its end, of a run of a task."""
+    """The final test accuracy, for a run of a task."""
 
     def curve(self, loss: Loss) -> Curve:
+        """The curve of one kind of loss."""
         phases = self.phases or [(0, self.flops_per_token)]
         return read_curve(self.lines, loss, phases, self.starts)
 
 
 def find_folders(names: Iterable[str]) -> list[Path]:
-    """The folders of runs that are named, by a glob, or by a folder that holds runs."""
+    """The folders of the runs that are named directly, by a glob, or by a folder around them."""
     found: dict[Path, None] = {}
     for name in names:
         matched = [Path(each) for each in sorted(glob.glob(name))] or [Path(name)]
@@ -108,17 +111,17 @@ def find_folders(names: Iterable[str]) -> list[Path]:
 
 
 def _outermost(folders: set[Path]) -> list[Path]:
-    """What is inside of a run, such as an exported model, is no run."""
+    """The folders that are inside no other: an exported model inside a run is not a run."""
     return sorted(folder for folder in folders if folders.isdisjoint(folder.parents))
 
 
 def read_run(folder: Path) -> TrainingRun:
-    """CannotCompare where there is none, or none that has been validated."""
+    """Read the training run in a folder; CannotCompare if there is none, or no validation yet."""
     if not folder.is_dir():
-        raise CannotCompare("is not a folder")
+        raise CannotCompare("is not a directory")
     if not (folder / "config.json").exists():
         raise CannotCompare(
-            "has no config.json or result.json: it is no training run, and no finished task"
+            "has neither config.json nor result.json: it is not a training run or a finished task"
         )
     try:
         config = read_json(folder / "config.json", _CONFIG)
@@ -174,8 +177,8 @@ def _check_lines(lines: Sequence[dict[str, Any]], state: RunState | None) -> Non
 
 
 def _diverged_at(lines: Sequence[dict[str, Any]], state: RunState | None) -> int | None:
-    """The step from which no loss or gradient is finite. A run ends there, mostly before it logs
-    one."""
+    """The step from which no loss or gradient is finite. A run ends there, usually before it logs
+    that step."""
     for key in ("loss", "validation_loss"):
         since = None
         for line in lines:
@@ -198,10 +201,10 @@ def _pairs(stack: dict[str, Any]) -> Stack:
 
 
 def _settings(config: dict[str, Any], shape: Shape, stack: Stack) -> dict[str, Any]:
-    """Flat, by the names of a TOML run where it has one."""
+    """The settings as a flat table, under their names in a run's TOML file where they have one."""
     model = config["model_spec"]["model"]
     optimizer = config["optimizer"]
-    # Of each kind the last one: the others are what optimizer.groups says.
+    # The last of each kind: the others come from optimizer.groups.
     groups = {g["optimizer_name"]: g for g in optimizer["param_groups"]}.values()
     found = {f"model.{key}": value for key, value in asdict(shape).items()}
     if stack.mixes:
@@ -221,7 +224,7 @@ def _settings(config: dict[str, Any], shape: Shape, stack: Stack) -> dict[str, A
 
 
 def _text(validator: dict[str, Any], seq_len: int) -> tuple[Any, ...]:
-    """The same for two tokenizations of one validation set: bytes and documents say which."""
+    """Equal for two tokenizations of one validation set: it is known by its bytes and documents."""
     found = [
         (split["bytes"], split["documents"]) if split else path
         for path, split in _splits(validator["dataloader"], "validation").items()
@@ -231,14 +234,14 @@ def _text(validator: dict[str, Any], seq_len: int) -> tuple[Any, ...]:
 
 
 def _splits(loader: dict[str, Any], name: str) -> dict[str, dict[str, int] | None]:
-    """What the manifest of each source says of a split; None where its shards are gone."""
+    """The entry of a split in the manifest of each source; None if its shards are gone."""
     paths = [source["path"] for source in loader.get("sources", [])] or [loader["dataset_path"]]
     manifests = {path: json_if_good(Path(path) / "manifest.json", _MANIFEST) for path in paths}
     return {path: found and found["splits"].get(name) for path, found in manifests.items()}
 
 
 def _sources(loader: dict[str, Any]) -> str:
-    """`web 0.7, code 0.3; from row 64,000: web 0.5, code 0.5` of a mixture."""
+    """The weights of a mixture: `web 0.7, code 0.3; from row 64,000: web 0.5, code 0.5`."""
     names = [source["name"] for source in loader.get("sources", [])]
     spells = []
     for weights in loader.get("weights", []):
@@ -249,7 +252,7 @@ def _sources(loader: dict[str, Any]) -> str:
 
 
 def _bytes_per_token(loader: dict[str, Any]) -> float | None:
-    """Of a mixture, by its first weights."""
+    """The bytes per token of the training text; for a mixture, at its first weights."""
     splits = list(_splits(loader, "train").values())
     weights = [each["of_sources"] for each in loader.get("weights", [])][:1] or [[1]]
     if len(weights[0]) != len(splits) or sum(weights[0]) <= 0:

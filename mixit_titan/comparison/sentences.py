@@ -1,26 +1,27 @@
-"""What a reader of the tables has to know beside them, in words."""
+"""The sentences below the tables: results in words, and what limits the comparison."""
 
 from mixit_titan.comparison.curve import BUDGETS
 from mixit_titan.comparison.groups import Group
 from mixit_titan.comparison.report import Comparison, reaches
 
 _STEEP = 0.05
-"""The share of its loss that a curve may fall by between two validations, to be read there."""
+"""The relative drop in loss between two validations above which interpolating is inaccurate."""
 
 
 def sentences(comparison: Comparison) -> list[str]:
+    """The sentences that apply, in the order in which they are printed."""
     base = comparison.baseline
     said = [_reaches(group, base) for group in comparison.groups if group is not base]
     said += [
-        f"{run.folder} is compared as far as it came: it {run.state} {run.failure}"
+        f"{run.folder} is compared up to where it ended: it {run.state} {run.failure}"
         for group in comparison.groups
         for run in group.runs
         if run.failure
     ]
     said += [_unfinished(comparison), _tokenizers(comparison)]
-    said.append("Seconds are by the clock: whatever else the machine did is in them.")
+    said.append("Seconds are wall-clock time, so other work on the machine counts in them.")
     if any(len(group.runs) == 1 for group in comparison.groups):
-        said.append("Groups of one run have no interval: a second seed would give one.")
+        said.append("A group of one run has no interval; a second seed would give one.")
     said += [_sparse(comparison), _caution(comparison)]
     said += [
         f"Goodput of {run.folder}: {run.goodput}"
@@ -36,8 +37,9 @@ def _reaches(group: Group, base: Group) -> str:
     if not {*BUDGETS} <= found.keys():
         return ""
     return (
-        f"{group.name} reaches {found['loss']:.3f} with {found['tokens']:.2f} of {base.name}'s "
-        f"tokens, {found['flops']:.2f} of its FLOPs and {found['seconds']:.2f} of its time."
+        f"{group.name} reaches a loss of {found['loss']:.3f} with {found['tokens']:.2f} times "
+        f"{base.name}'s tokens, {found['flops']:.2f} times its FLOPs and {found['seconds']:.2f} "
+        "times its training time."
     )
 
 
@@ -48,23 +50,23 @@ def _unfinished(comparison: Comparison) -> str:
         for run in group.runs
         if run.state in ("starting", "running", "stopped")
     ]
-    return f"Not finished, and compared as far as it has come: {', '.join(found)}." if found else ""
+    return f"Unfinished, and compared up to the latest step: {', '.join(found)}." if found else ""
 
 
 def _tokenizers(comparison: Comparison) -> str:
-    """As many tokens of one tokenizer are not as much text as those of another."""
+    """A note that equal tokens of different tokenizers are not equal amounts of text."""
     sizes = [(group.name, group.runs[0].bytes_per_token) for group in comparison.groups]
     if comparison.loss != "bits_per_byte" or not all(size for _, size in sizes):
         return ""
     each = ", ".join(f"{size:.2f} bytes of {name}" for name, size in sizes)
     return (
-        f"The tokenizers differ, and a token is {each}: equal tokens are not equal text, neither "
-        "in training nor in validation."
+        f"The tokenizers differ, and a token is {each}: equal tokens are not equal amounts of "
+        "text, neither in training nor in validation."
     )
 
 
 def _sparse(comparison: Comparison) -> str:
-    """A straight line is above a loss that falls ever more slowly."""
+    """A note on sparse validations: linear interpolation overestimates a convex loss curve."""
     names = [
         group.name
         for group in comparison.groups
@@ -77,13 +79,13 @@ def _sparse(comparison: Comparison) -> str:
     if not names:
         return ""
     return (
-        "Read on a straight line between two validations that are far apart, so that the loss is "
-        f"too high there: {', '.join(names)}. Validations more often would tell."
+        f"Interpolated between two distant validations, which overestimates the loss: "
+        f"{', '.join(names)}. Validate more often (validator.freq) for exact values."
     )
 
 
 def _caution(comparison: Comparison) -> str:
-    """A curve that is read in the middle of its schedule is above what a shorter run comes to."""
+    """A note on unfinished schedules: a shorter run with its own decay would reach a lower loss."""
     cut = [
         group.name
         for group in comparison.groups
@@ -92,6 +94,6 @@ def _caution(comparison: Comparison) -> str:
     if not cut:
         return ""
     return (
-        "Read before their last step, where the learning rate had not come to its end: "
+        "Read before their last step, with the learning rate not yet fully decayed: "
         f"{', '.join(cut)}."
     )

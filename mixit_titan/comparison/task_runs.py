@@ -1,5 +1,5 @@
-"""Runs of tasks as `compare` sees them, such as the points of a sweep: by their test loss. An
-evaluation right after a logged step is not in the seconds.
+"""Runs of tasks as `compare` reads them, such as those of a sweep: by their test loss. Evaluations
+right after a logged step do not count as seconds of training.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from mixit_titan.tasks.models import flops_per_token
 from mixit_titan.tasks.trained import run_of
 
 _NAMED = ("variant", "stack", "mixer", "freeze", "seed")
-"""Settings that the name of the model or the seeds of the run say."""
+"""Settings that are already in the name of the model or in the seeds of the run."""
 
 
 def read_task_run(folder: Path) -> TrainingRun:
-    """Of a finished one: before its result is there, nothing in its folder says what it is of."""
+    """Read a finished run of a task. An unfinished one cannot be read: its folder names no task."""
     try:
         result = read_result(folder)
         if result is None:
-            raise CannotCompare("has no result.json yet: a run of a task is compared at its end")
+            raise CannotCompare("has no result.json yet: a task is compared once it is finished")
         run = run_of(result, folder)
         flops = flops_per_token(run)
         lines = read_metrics(folder / "metrics.jsonl")
@@ -53,8 +53,8 @@ def read_task_run(folder: Path) -> TrainingRun:
 
 
 def _with_tokens(lines: Sequence[dict[str, Any]], per_step: int) -> list[dict[str, Any]]:
-    """With `tokens` and `tokens_per_s` of a training run, where a task logs the seconds since its
-    start, those of evaluations too."""
+    """Add the `tokens` and `tokens_per_s` that a training run logs. A task logs the seconds since
+    its start instead, which include those of evaluations."""
     found, before, spent, trained = [], 0.0, 0.0, 0
     for line in lines:
         since = line.get("seconds", before) - before
@@ -63,7 +63,7 @@ def _with_tokens(lines: Sequence[dict[str, Any]], per_step: int) -> list[dict[st
             spent += since
         if line.get("loss") is not None:
             tokens = (line["step"] - trained) * per_step
-            rate = tokens / max(spent, 1e-3)  # as exact as a task logs them
+            rate = tokens / max(spent, 1e-3)  # the precision of the log
             line = {**line, "tokens": line["step"] * per_step, "tokens_per_s": rate}
             spent, trained = 0.0, line["step"]
         found.append(line)

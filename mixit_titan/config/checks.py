@@ -1,5 +1,5 @@
-"""What a run's settings must fulfil together, checked before any process group exists. What the
-model itself cannot do is in model/limits.py."""
+"""What a run's settings must satisfy together, checked before any process group exists. The limits
+of the model itself are in model/limits.py."""
 
 import math
 import operator
@@ -42,7 +42,7 @@ SHARD_OVER_ALL = (
     *("--parallelism.data_parallel_replicate_degree", "1"),
     *("--parallelism.data_parallel_shard_degree", "-1"),
 )
-"""Overrides by which all ranks share one copy of the model, however many there are."""
+"""Overrides by which all ranks, however many, share one copy of the model."""
 
 
 NEED_GPUS = {
@@ -51,11 +51,12 @@ NEED_GPUS = {
     "optimizer.implementation": ("fused_opt_states_bf16", "fused"),
     "profiler.enable_memory_snapshot": (True, "false"),
 }
-"""Values that torch has on GPUs only, and what to set instead."""
+"""Values that torch supports on GPUs only, and what to set instead."""
 
 
 def check_sections(sections: Sections, *, on_gpus: bool) -> None:
-    """What a range of each number (config/ranges.py) does not say."""
+    """Refuse combinations of settings that the range of each number (config/ranges.py) cannot
+    exclude."""
     schedule, steps = sections.lr_scheduler, sections.training.steps
     if schedule.total_steps is not None and schedule.total_steps < steps:
         raise ConfigError(
@@ -82,14 +83,15 @@ def check_sections(sections: Sections, *, on_gpus: bool) -> None:
 def _check_backend(name: str) -> None:
     if name == "inductor":
         return
-    from torch._dynamo import list_backends  # seconds, which most runs need not wait
+    from torch._dynamo import list_backends  # takes seconds, and most runs do not need it
 
     if name not in (known := list_backends(exclude_tags=())):
         raise unknown("compile.backend", name, known)
 
 
 def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> None:
-    """`given` is what the file says under [training]: a global batch alone is divided among the
+    """Fill in training.local_batch_size, or refuse a global batch that the ranks cannot share.
+    `given` is what the file says under [training]: a global batch alone is divided among the
     ranks."""
     training = sections.training
     try:
@@ -99,8 +101,8 @@ def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> 
         product = degrees_product(sections.parallelism)
         many = f" ({product})" if product else ""
         raise ConfigError(
-            f"{said}. Start as many ranks as its degrees multiply to{many}, or change them, as by "
-            f"{' '.join(SHARD_OVER_ALL)}"
+            f"{said}. Start as many ranks as the product of its degrees{many}, or change them, for "
+            f"example by {' '.join(SHARD_OVER_ALL)}"
         ) from error
     ranks = dims.dp_replicate * dims.dp_shard
     batch = training.global_batch_size
@@ -119,13 +121,14 @@ def set_batch(sections: Sections, world_size: int, *, given: dict[str, Any]) -> 
         if batch % ranks == 0:
             cure = f"--training.local_batch_size {math.gcd(local, batch // ranks)} divides it"
         raise ConfigError(
-            f"training.global_batch_size = {batch} is no multiple of training.local_batch_size = "
-            f"{local} times {ranks} data-parallel ranks: {cure}"
+            f"training.global_batch_size = {batch} is not a multiple of training.local_batch_size "
+            f"= {local} times {ranks} data-parallel ranks: {cure}"
         )
 
 
 def check_eval(sections: Sections) -> None:
-    """Tasks are there, and can be evaluated by ranks that each have complete rows."""
+    """Refuse evaluation tasks that do not exist, or a parallelism under which ranks do not have
+    complete rows."""
     if not sections.eval.tasks:
         return
     for name in ("tensor", "context", "pipeline"):
@@ -133,13 +136,14 @@ def check_eval(sections: Sections) -> None:
         if degree > 1:
             raise ConfigError(
                 f"eval.tasks is not supported with parallelism.{name}_parallel_degree = {degree}: "
-                "leave it out, and evaluate the checkpoints by mixit-titan eval"
+                "leave it out, and evaluate the checkpoints with mixit-titan eval"
             )
     sections.eval.load()
 
 
 def check_loss(sections: Sections, model: MixitLlama.Config, phases: Sequence[Stack]) -> None:
-    """`phases`: what of the model is trained, where that changes in the run."""
+    """Refuse a chunked loss that does not divide the sequence or that torchtitan cannot compute.
+    `phases` are the stacks of the run, where what is trained changes."""
     chunks, seq_len = sections.loss.num_chunks, sections.training.seq_len
     if chunks == 1:
         return
@@ -149,38 +153,39 @@ def check_loss(sections: Sections, model: MixitLlama.Config, phases: Sequence[St
         )
     for stack in [model.stack, *phases]:
         if all(w.part == "head" for w in weights(model.shape, stack) if w.trained):
-            # torchtitan takes hidden states without a gradient for a validation.
-            raise ConfigError("loss.num_chunks must be 1 where nothing but the head is trained")
+            # torchtitan mistakes hidden states without a gradient for a validation.
+            raise ConfigError("loss.num_chunks must be 1 if only the head is trained")
 
 
 def check_data(run: Trainer.Config) -> None:
+    """Refuse data whose tokenizer exceeds the vocabulary, or that have not even one row."""
     tokenizer = _tokenizer(run.dataloader)
     vocab = run.model_spec.model.vocab_size
     if tokenizer.vocab_size > vocab:
         raise ConfigError(
             f"the tokenizer {tokenizer.name!r} has {tokenizer.vocab_size} entries, more than "
-            f"model.vocab = {vocab}: raise model.vocab or take another tokenizer"
+            f"model.vocab = {vocab}: raise model.vocab or choose another tokenizer"
         )
     splits = [run.dataloader, *([run.validator.dataloader] if run.validator.enable else [])]
     for split in splits:
-        split.packed(run.training.seq_len)  # raises where there is not a row
+        split.packed(run.training.seq_len)  # raises if there is not even one row
 
 
 def _tokenizer(loader: RowLoader.Config) -> TokenizerRecord:
-    """The one of all sources."""
+    """The tokenizer that all sources share."""
     ours = {name: read_manifest(s.dataset_path).tokenizer for name, s in loader.by_source().items()}
     first, *others = ours
     for other in others:
         if ours[other].fingerprint != ours[first].fingerprint:
             raise ConfigError(
                 f"data.sources: {first!r} has the tokenizer {ours[first].name!r} and {other!r} has "
-                f"{ours[other].name!r}, which is another one: prepare them with one tokenizer"
+                f"another, {ours[other].name!r}: prepare them with the same tokenizer"
             )
     return ours[first]
 
 
 def check_memory(run: Trainer.Config, ranks: int) -> None:
-    """Refuse a run whose ranks cannot fit into this machine, where they use its memory."""
+    """Refuse a run on CPUs whose ranks cannot fit into this machine's memory."""
     if has_gpu():
         return
     model, training = run.model_spec.model, run.training
@@ -190,22 +195,23 @@ def check_memory(run: Trainer.Config, ranks: int) -> None:
     chunks = getattr(run.loss, "num_chunks", 1)
     check_host_memory(
         needed - logits + logits // chunks,
-        "lower training.local_batch_size or the sizes of [model], or start more ranks elsewhere",
+        "lower training.local_batch_size or the sizes of [model], or use a larger machine",
     )
 
 
 def check_hugging_face(checkpoint: IdentifiedCheckpointer.Config, model: MixitLlama.Config) -> None:
-    """A run that starts from the weights of a Hugging Face Llama has its shape."""
+    """Refuse to start from a Hugging Face Llama whose shape is not the model's, or to end in a
+    format that transformers cannot load."""
     if checkpoint.last_save_in_hf and not model.stack.only("attention"):
         raise ConfigError(
-            "checkpoint.last_save_in_hf is for variants that attend: transformers has no other "
-            "stack. `mixit-titan export` writes any, with its own modeling file"
+            "checkpoint.last_save_in_hf is for variants that attend: transformers has no model for "
+            "others. `mixit-titan export` writes any stack, with a modeling file of its own"
         )
     folder = checkpoint.initial_load_path
     if not checkpoint.initial_load_in_hf:
         if folder and any(Path(folder).glob("*.safetensors")):
             raise ConfigError(
-                f"checkpoint.initial_load_path = {folder!r} is a Hugging Face model: say so by "
+                f"checkpoint.initial_load_path = {folder!r} is a Hugging Face model: add "
                 "--checkpoint.initial_load_in_hf"
             )
         return
@@ -230,7 +236,7 @@ def check_hugging_face(checkpoint: IdentifiedCheckpointer.Config, model: MixitLl
             _check_header(Path(folder) / name)
     if not any(name.endswith(".safetensors") for name in files):
         raise ConfigError(
-            f"{folder} has no *.safetensors: fetch the model's weights in that format"
+            f"{folder} has no *.safetensors: download the model's weights in that format"
         )
     different = differences_to_llama(theirs, model)
     if different:
@@ -238,16 +244,17 @@ def check_hugging_face(checkpoint: IdentifiedCheckpointer.Config, model: MixitLl
 
 
 def _check_header(file: Path) -> None:
-    """DCP would print a traceback of its own."""
+    """Refuse a file that is not safetensors: DCP would print a traceback of its own."""
     try:
         with safe_open(file, framework="pt"):
             pass
     except (SafetensorError, OSError) as error:
-        raise WrongFile(file, str(error), "fetch it again") from None
+        raise WrongFile(file, str(error), "download it again") from None
 
 
 def check_folder(run: Trainer.Config) -> None:
-    """The run's folder can be written, and what is there can be gone on from."""
+    """Refuse a run whose folder cannot be written, or holds a checkpoint that this run cannot
+    resume."""
     try:
         Path(run.dump_folder).mkdir(parents=True, exist_ok=True)
         writable = os.access(run.dump_folder, os.W_OK)
@@ -266,12 +273,12 @@ def check_folder(run: Trainer.Config) -> None:
         return
     if run.checkpoint.load_step == -1 and step > run.training.steps:
         raise ConfigError(
-            f"the run in {run.dump_folder} is at step {step} and training.steps is "
+            f"the run in {run.dump_folder} is at step {step}, and training.steps is "
             f"{run.training.steps}: raise it, or choose another --dump_folder"
         )
     if full is None and step < run.training.steps:
         raise ConfigError(
-            f"{folder} has weights in Hugging Face's format and no checkpoint to resume from: "
+            f"{folder} has weights in Hugging Face's format, but no checkpoint to resume from: "
             "choose another --dump_folder, with --checkpoint.initial_load_path "
             f"{folder}/step-{step} and --checkpoint.initial_load_in_hf"
         )
@@ -290,7 +297,8 @@ def check_folder(run: Trainer.Config) -> None:
 
 
 def _check_given(run: Trainer.Config, checkpoint: str) -> None:
-    """The weights give the rows of each source that the checkpoint has had."""
+    """Refuse weights under which a source would have given fewer rows than the checkpoint has read
+    from it."""
     rank = {"dp_world_size": 1, "dp_rank": 0, "local_batch_size": 1}
     loader = run.dataloader.build(**rank, seq_len=run.training.seq_len)
     state = {DATALOADER: loader.state_dict()}
@@ -303,15 +311,15 @@ def _check_load_step(step: int, folder: Path) -> None:
     if step != -1 and step not in there:
         found = f"only {', '.join(map(str, there))}" if there else "no checkpoint"
         raise ConfigError(
-            f"checkpoint.load_step is {step} and {folder} has {found}: name one that is there, or "
-            "leave it out to take the newest"
+            f"checkpoint.load_step is {step} and {folder} has {found}: name one that exists, or "
+            "leave it out to load the newest"
         )
 
 
 def _check_initial(path: str | None) -> None:
-    """Of a run that begins: one that resumes does not need it any more."""
+    """Check where a new run takes its weights from; a run that resumes no longer needs it."""
     if path and not Path(path).is_dir():
         raise ConfigError(
-            f"checkpoint.initial_load_path = {path!r} is not a folder: name that of a checkpoint, "
-            "such as /home/me/runs/NAME/checkpoint/step-N"
+            f"checkpoint.initial_load_path = {path!r} is not a folder: name the folder of a "
+            "checkpoint, such as /home/me/runs/NAME/checkpoint/step-N"
         )

@@ -1,5 +1,5 @@
-"""What a run will take on GPUs: memory, communication and time, from its plan alone. Modelled:
-nothing is built, and no GPU is needed."""
+"""Estimates what a run will take on GPUs (memory, communication and time) from its plan alone. The
+figures are modeled: nothing is built, and no GPU is needed."""
 
 import dataclasses
 from dataclasses import asdict, dataclass
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
     from mixit_titan.config.plan import Plan
 
 _MOST_ROWS = 1024
-"""Of a local batch that is tried, where no global batch limits it."""
+"""The largest local batch that is tried where no global batch limits it."""
 _LAUNCHES_PER_LAYER = 60
-"""Forward and backward: seven linears of three products each, and what is between them twice as
-often again; compiled or not, it is of this order."""
+"""Kernel launches of forward and backward: seven linears with three products each, and about twice
+as many kernels between them, whether or not the model is compiled."""
 _LAUNCH_SECONDS = 2e-6
-"""Between two kernels of a CUDA graph; without one it is more."""
+"""The time between two kernels of a CUDA graph; without a graph it is longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """The same run with another recomputation."""
+    """The same run with another recomputation mode."""
 
     recomputation: str
     memory: StepMemory
     fits: bool
     tokens_per_s: float
     largest_batch: int | None
-    """The largest training.local_batch_size that fits; None: not even one row does."""
+    """The largest training.local_batch_size that fits; None if not even one row does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Memory and communication are those of one rank; times are modelled."""
+    """What one run takes. Memory and communication are those of one rank; times are modeled."""
 
     variant: str
     flavor: str
     form: Form | None
-    """Of the mixing matrices, if there are any."""
+    """The form of the mixing matrices, or None without any."""
     gpu: Gpu
     ranks: int
     recomputation: str
@@ -64,32 +64,34 @@ class Estimate:
     received: Received
     seconds: speed.Seconds
     launches: int
-    """Kernels of a step, at least."""
+    """A lower bound of the kernels launched per step."""
     tokens_per_step: int
     days: float
-    """To the end of training.steps, without validation and saves."""
+    """Until the end of training.steps, without validation and saves."""
     trained: list[Trained]
-    """Where that changes in the run."""
+    """The phases of training, where what is trained changes in the run."""
     alternatives: list[Alternative]
-    """One for each recomputation."""
+    """One for each recomputation mode."""
     assumptions: list[str]
 
     @property
     def fits(self) -> bool:
+        """Whether the memory of a rank fits into its GPU."""
         return self.memory.total <= self.gpu.available
 
     @property
     def communication_bytes(self) -> int:
-        """What a rank receives in a step."""
+        """What a rank receives per step."""
         return self.received.total
 
     @property
     def seconds_per_step(self) -> float:
+        """The modeled time of one step."""
         return self.seconds.total
 
     @property
     def tokens_per_s(self) -> float:
-        """Of all ranks."""
+        """The modeled throughput of all ranks together."""
         return self.tokens_per_step / self.seconds.total
 
     @property
@@ -99,12 +101,12 @@ class Estimate:
 
     @property
     def is_toy(self) -> bool:
-        """Whether launching its kernels, which is not modelled, takes longer than all that is: the
-        modelled speed means nothing then."""
+        """Whether launching the kernels, which is not modeled, takes longer than everything that
+        is: the modeled speed then means nothing."""
         return self.seconds.total < self.launches * _LAUNCH_SECONDS
 
     def what_would_fit(self) -> list[str]:
-        """Overrides, each of which alone makes the run fit."""
+        """Overrides, each of which alone would make the run fit."""
         found = []
         for other in self.alternatives:
             if other.recomputation == self.recomputation:
@@ -119,9 +121,10 @@ class Estimate:
         needs = f"it needs {_gib(self.memory.total)} of the {_gib(self.gpu.available)}"
         others = " or ".join(self.what_would_fit())
         would = f"{others} fits" if others else "more shards or tensor parallelism may"
-        return f"{needs} of each {self.gpu.name} that are for tensors: {would}"
+        return f"{needs} that each {self.gpu.name} has for tensors: {would}"
 
     def as_json(self) -> dict[str, Any]:
+        """The estimate as `params --json` prints it."""
         return {
             "modelled": True,
             "variant": self.variant,
@@ -155,22 +158,22 @@ def _memory_json(memory: StepMemory) -> dict[str, int]:
 
 
 def estimate(plan: "Plan", *, ranks: int, gpu: str = "H100") -> Estimate:
-    """`ranks` is what the plan was made for, one on each GPU."""
+    """Model a plan. `ranks` must be the number that the plan was made for, one per GPU."""
     return _Model(plan, ranks, find_gpu(gpu)).estimate()
 
 
 def memory_left(
     sections: Sections, shape: Shape, stack: Stack, *, ranks: int, available: int
 ) -> int:
-    """Bytes that a rank has left for mixing matrices out of those `available` for tensors. Below 0:
-    it has too little for the rest."""
+    """Bytes that a rank has left for mixing matrices, of those `available` for tensors. Negative if
+    the rest alone does not fit."""
     shape, stack = _stage(shape, stack, sections, ranks)
     step = step_of(sections, ranks)
     return available - step_memory(shape, stack, step, "stored").without_matrices
 
 
 def step_of(sections: Sections, ranks: int) -> Step:
-    """What a rank does in a step of the run."""
+    """The part of a rank in one step of the run."""
     training, parallelism = sections.training, sections.parallelism
     dims = ParallelDims.from_config(parallelism, ranks)
     data_ranks = dims.dp_replicate * dims.dp_shard
@@ -200,8 +203,8 @@ def step_of(sections: Sections, ranks: int) -> Step:
 
 
 def _stage(shape: Shape, stack: Stack, sections: Sections, ranks: int) -> tuple[Shape, Stack]:
-    """The model, or the largest stage of a pipeline: as many layers as any, those that take the
-    most FLOPs, embedding and head."""
+    """The model, or the largest stage of a pipeline: as many layers as any stage, the ones with the
+    most FLOPs, with embedding and head."""
     stages = ParallelDims.from_config(sections.parallelism, ranks).pp
     if stages == 1:
         return shape, stack
@@ -213,7 +216,7 @@ def _stage(shape: Shape, stack: Stack, sections: Sections, ranks: int) -> tuple[
 
 
 class _Model:
-    """A plan on so many ranks of one GPU."""
+    """A plan on N ranks, each on one GPU of a kind."""
 
     def __init__(self, plan: "Plan", ranks: int, gpu: Gpu) -> None:
         self.plan, self.ranks, self.gpu = plan, ranks, gpu
@@ -290,7 +293,8 @@ class _Model:
         )
 
     def _largest_batch(self, step: Step) -> int | None:
-        """Among those that divide a rank's share of the global batch, if the run names one."""
+        """The largest local batch that fits, among those that divide a rank's share of the global
+        batch if the run names one."""
         share, rows = self.global_rows // self.data_ranks, range(1, _MOST_ROWS + 1)
         if self.plan.sections.training.global_batch_size != -1:
             rows = [n for n in range(1, share + 1) if share % n == 0]
@@ -307,25 +311,29 @@ class _Model:
             f"linears at {speed.PRODUCTS:.0%} of the peak of {gpu.flops / 1e12:,.0f} TFLOPS",
             self._documents(),
             self._mixer(),
-            f"communication behind the computation, at {speed.LINKS:.0%} of {gpu.link / 1e9:.0f} "
+            f"communication overlaps computation, at {speed.LINKS:.0%} of {gpu.link / 1e9:.0f} "
             f"GB/s within a node of {GPUS_PER_NODE} and of {NETWORK / 1e9:.0f} GB/s per GPU across",
             "no time for loading, launches, validation and saves",
         ]
         if self.shape.bias:
             said.append(
                 "selective recomputation keeps every product with a bias, as torchtitan's does: "
-                "what it computes again takes no time here"
+                "what it recomputes takes no time here"
             )
         if self.stages > 1:
-            said.append("pipeline stages of equal size, without bubbles and what they exchange")
+            said.append(
+                "pipeline stages of equal size, without bubbles and communication between them"
+            )
         if step.context > 1:
-            said.append("context parallelism without what it exchanges")
+            said.append("context parallelism without its communication")
         if self.plan.sections.optimizer.name == "Muon":
-            said.append("Muon is taken for AdamW: it keeps one moment less, and computes longer")
+            said.append("Muon is modeled as AdamW: it keeps one moment less, and computes longer")
         if self.plan.sections.quantize.recipe != "none":
-            said.append("float8 is taken for bfloat16")
+            said.append("float8 is modeled as bfloat16")
         if self.plan.phases:
-            said.append("weights that are frozen for some steps are counted as trained in all")
+            said.append(
+                "weights that are frozen for some steps are counted as trained in all steps"
+            )
         return said
 
     def _documents(self) -> str:
@@ -348,9 +356,9 @@ class _Model:
         if mixing_layers(self.shape, self.stack):
             drawn, turned = (COSTS[self.source, transposed] for transposed in (False, True))
             said.append(
-                f"mixing matrices are {self.form}: {drawn.inside} instructions for an element of a "
-                f"tile forward and {turned.inside} backward, as compiled for an H100, which take "
-                "turns with the tensor cores at their peak"
+                f"mixing matrices are {self.form}: {drawn.inside} instructions per element of a "
+                f"tile forward and {turned.inside} backward, as compiled for an H100, which "
+                "alternate with the tensor cores at their peak"
             )
         return "; ".join(said)
 

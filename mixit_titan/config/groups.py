@@ -1,4 +1,4 @@
-"""[[optimizer.groups]] of a run, for its model: the weights of each, and what is trained when."""
+"""[[optimizer.groups]] of a run: the weights in each group, and what is trained when."""
 
 from dataclasses import fields
 
@@ -12,7 +12,8 @@ from mixit_titan.runtime.optimizer import Group
 
 
 def read_groups(sections: Sections, shape: Shape, stack: Stack) -> tuple[list[Group], list[Phase]]:
-    """Refuses, with a ConfigError, a group that the model has nothing for, or that is too late."""
+    """The groups and phases of a run. Raises a ConfigError for a group that matches nothing in the
+    model, or that would take effect after the last step."""
     given = sections.optimizer.groups
     chosen = [read_parts(group.parts, shape, stack) for group in given]
     check_apart(chosen)
@@ -31,7 +32,7 @@ def read_groups(sections: Sections, shape: Shape, stack: Stack) -> tuple[list[Gr
 
 
 def _said(group: GroupSection) -> str:
-    """`parts = 'qk', lr_factor = 0.1`."""
+    """What the file says about a group: `parts = 'qk', lr_factor = 0.1`."""
     own = {f.name: getattr(group, f.name) for f in fields(group)}
     plain = {f.name: f.default for f in fields(group)}
     return ", ".join(f"{key} = {value!r}" for key, value in own.items() if value != plain[key])

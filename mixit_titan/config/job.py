@@ -1,4 +1,4 @@
-"""A training run as a job, finished when it was validated after its last step."""
+"""A training run as a job, which is finished when it was validated after its last step."""
 
 import shutil
 from functools import partial
@@ -11,8 +11,8 @@ from mixit_titan.jobs.job import Job, Result
 from mixit_titan.runtime.metrics import read_metrics
 
 TRAINING_MODULES = ("mixit_titan.config.run", "torch._dynamo")
-"""To be imported once for many trainings. The last is imported by the first step of any optimizer,
-which takes a second or two."""
+"""Modules to import once for many training runs. The first step of any optimizer imports the last
+one, which takes a second or two."""
 
 
 def training_job(
@@ -26,8 +26,8 @@ def training_job(
     alone: bool = False,
     settings: dict[str, Any] | None = None,
 ) -> Job:
-    """Of a file of train_configs. `overrides` name as many `steps`, and a validation after them,
-    whose line of metrics.jsonl is the result."""
+    """A job that trains a file of train_configs/. `overrides` must set the same number of `steps`,
+    and a validation after them, whose line in metrics.jsonl is the result."""
     own = ["--dump_folder", str(folder)]
     return Job(
         folder=folder,
@@ -51,8 +51,8 @@ def _last_validation(folder: Path, *, steps: int) -> Result | None:
 
 
 def _remove_last_without_validation(folder: Path, *, steps: int) -> None:
-    """A run that was stopped after its last step and before its last validation has no more steps
-    to do, and would never validate: it does the last ones again."""
+    """Make a run that was stopped between its last step and its last validation repeat the last
+    steps: with no steps left to do, it would never validate."""
     if (folder / "checkpoint" / f"step-{steps}").exists():
         shutil.rmtree(folder / "checkpoint" / f"step-{steps}")
 

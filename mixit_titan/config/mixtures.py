@@ -1,4 +1,4 @@
-"""[[data.sources]] of a run: its sources, and the weight of each from step to step."""
+"""[[data.sources]] of a run: its sources, and the weight of each over the steps."""
 
 from collections import Counter
 from pathlib import Path
@@ -9,8 +9,8 @@ from mixit_titan.errors import ConfigError, shown
 
 
 def read_mixture(sections: Sections) -> tuple[list[Source], list[Weights]]:
-    """The sources by the paths of the file, and their weights from place to place; none where the
-    file has a path alone. A ConfigError where they are no mixture."""
+    """The sources, named by the paths of the file, and their weights from row to row; both empty
+    where the file has only a path. Raises a ConfigError for an invalid mixture."""
     data, training = sections.data, sections.training
     if not data.sources:
         return [], []
@@ -28,13 +28,13 @@ def read_mixture(sections: Sections) -> tuple[list[Source], list[Weights]]:
     spells = []
     for step in sorted({0, *(table.after for table in data.sources)}):
         weights = tuple(_weight(steps, step) for steps in by_path.values())
-        whole_numbers(weights)  # raises where they are none
+        whole_numbers(weights)  # raises if they are not
         spells.append(Weights(max(step * training.global_batch_size, 0), weights))
     return _named(by_path), spells
 
 
 def _weight(steps: dict[int, SourceSection], step: int) -> float:
-    """Of a source, after that step."""
+    """The weight of a source after that step."""
     last = max((after for after in steps if after <= step), default=None)
     return 0 if last is None else steps[last].weight
 
@@ -55,7 +55,7 @@ def _check_steps(data: DataSection, batch: int, last: int) -> None:
 
 
 def _named(by_path: dict[str, dict[int, SourceSection]]) -> list[Source]:
-    """By the names that they are given, else by those of their folders."""
+    """The sources by the names that they are given, else by the names of their folders."""
     names = {
         path: next((t.name for t in steps.values() if t.name), None) or Path(path).absolute().name
         for path, steps in by_path.items()

@@ -1,5 +1,5 @@
 """A TOML file plus command-line overrides -> a plan: the sections of a run, filled and checked, and
-the config of its model. Nothing is built, and no data are looked at."""
+the config of its model. Nothing is built, and no data are read."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -33,28 +33,28 @@ from mixit_titan.model.storage import choose_form, room_for_matrices
 from mixit_titan.model.variants import find_stack
 from mixit_titan.runtime.optimizer import Group
 
-_VOCAB_MULTIPLE = 64  # which matrix products are fast for
+_VOCAB_MULTIPLE = 64  # for which matrix products are fast
 
 Table = dict[str, Any]
 
 
 @dataclass(kw_only=True)
 class Plan:
-    """A run as its file and the command line describe it: filled and checked, but for its data and
-    for what only building it needs."""
+    """A run as its file and the command line describe it: filled and checked, except for its data
+    and for what only building the run can reveal."""
 
     sections: Sections
     model: MixitLlama.Config
     groups: list[Group]
     phases: list[Phase]
-    """Of [[optimizer.groups]]."""
+    """The phases of [[optimizer.groups]]."""
     sources: list[Source] = field(default_factory=list)
     weights: list[Weights] = field(default_factory=list)
-    """Of [[data.sources]], if there are any."""
+    """The weights of [[data.sources]], if there are any."""
     dump_folder: str
     on_gpus: bool
     where: str
-    """What a mistake is said to be in."""
+    """The file that an error message names."""
 
 
 def plan_run(
@@ -66,11 +66,12 @@ def plan_run(
     gpu: Gpu | None = None,
     problems: Problems | None = None,
 ) -> Plan:
-    """Read, merge and check a run without looking at its data. Every mistake is a ConfigError.
-    `on_gpus`, and which `gpu`: what the ranks will have, where they do not run on this machine.
+    """Read, merge and check a run without reading its data. Every mistake is a ConfigError.
+    `on_gpus` and `gpu` describe the ranks where they do not run on this machine.
 
-    `problems`, if it gathers and is empty, is given what can be passed over: a plan that comes with
-    problems is that of a run with defaults in place of what is wrong."""
+    If `problems` gathers, it collects every problem after which checking can continue: the plan is
+    then that of a run with defaults in place of what is wrong.
+    """
     where = f"{path} (and the command line)" if overrides else path
     table = read_run(path, overrides)
     ranks = {"world_size": world_size, "on_gpus": on_gpus, "gpu": gpu}
@@ -87,7 +88,7 @@ def plan_table(
     gpu: Gpu | None = None,
     problems: Problems | None = None,
 ) -> Plan:
-    """A plan from what a file of that name would hold."""
+    """A plan from the content of a file of that name."""
     problems = problems or Problems()
     top = _top_level(table, where, problems)
     if on_gpus is None:
@@ -140,8 +141,8 @@ def plan_table(
 
 
 def vocabulary(paths: Sequence[str], default: int) -> int:
-    """The size that a model needs: that of the first prepared folder, rounded up; `default` for
-    other data."""
+    """The vocabulary that a model needs: that of the first prepared folder, rounded up; `default`
+    for other data."""
     prepared = next((path for path in paths if is_prepared(path)), None)
     if prepared is None:
         return default
@@ -150,7 +151,8 @@ def vocabulary(paths: Sequence[str], default: int) -> int:
 
 
 def _top_level(table: Table, where: str, problems: Problems) -> TopLevel:
-    """What is neither a key nor a section is taken out of the table."""
+    """The keys above the first section. What is neither a key nor a section is removed from the
+    table."""
     keys, names = _names(TopLevel), _names(Sections)
     for key, value in list(table.items()):
         with problems.noted():
@@ -167,11 +169,11 @@ def _top_level(table: Table, where: str, problems: Problems) -> TopLevel:
 def _check_device(device: str, table: Table, where: str, on_gpus: bool) -> None:
     if device == "gpu" and not on_gpus:
         raise ConfigError(
-            f'{where} is for GPUs (device = "gpu") and there is none here: take '
-            f"train_configs/debug_mixit.toml, or a small model with its settings on the CPU by "
+            f'{where} is for GPUs (device = "gpu") and there is none here: use '
+            f"train_configs/debug_mixit.toml, or train a small model with these settings by "
             f"{small_model(table)}"
         )
-    if device == "cpu" and on_gpus:  # `mixit-titan train` has hidden them
+    if device == "cpu" and on_gpus:  # `mixit-titan train` has hidden its GPUs
         raise ConfigError(
             f'{where} is for the CPU (device = "cpu") and its ranks have GPUs: set '
             "CUDA_VISIBLE_DEVICES= in the environment, or submit it with --gpus-per-node 0"
@@ -203,8 +205,9 @@ def _model(
     on_gpus: bool,
     room: int | None,
 ) -> MixitLlama.Config:
-    """`table` is [model]: its keys that are not ModelSection's are the shape's, and `mixing`.
-    `room`: bytes of a rank for the mixing matrices, where that is known."""
+    """The config of the model. Keys of `table`, which is [model], that are not ModelSection's
+    belong to the shape or are `mixing`. `room` is the number of bytes that a rank has for its
+    mixing matrices, where that is known."""
     model, data, training = sections.model, sections.data, sections.training
     mixing, recipe = _mixing(table.get("mixing"), stack, where)
     return llama_config(
@@ -223,7 +226,7 @@ def _model(
             room=room,
         ),
         dtype=training.mixed_precision_param,
-        # Rows of one document each need no mask but the causal one, which SDPA has for free.
+        # Rows of one document each need only the causal mask, which SDPA has for free.
         attention="sdpa"
         if (model.attention, data.packing) == ("auto", "documents")
         else model.attention,
@@ -233,8 +236,8 @@ def _model(
 
 
 def _room(sections: Sections, shape: Shape, stack: Stack, ranks: int, gpu: Gpu | None) -> int:
-    """Bytes for the mixing matrices of a rank: of that GPU, else of this machine's, else of an
-    H100."""
+    """Bytes that a rank has for its mixing matrices: on that GPU, else on this machine's, else on
+    an H100."""
     memory = GPUS["H100"].memory
     if gpu is not None:
         memory = gpu.memory
@@ -260,20 +263,22 @@ def _mixing(table: Any, stack: Stack, where: str) -> tuple[MixingSection, Recipe
 
 
 def _shape(flavor: Shape, table: Table, where: str) -> Shape:
-    """A table of deviations by part changes those that it names."""
+    """The flavor's shape with the changes of [model]. A table of deviations by part changes only
+    those that it names."""
     if isinstance(by_part := table.get("init_std"), dict):
         table = table | {"init_std": std_by_part(flavor.init_std) | by_part}
     return _changed(flavor, table, "model", where)
 
 
 def _changed(base: Any, table: Table, section: str, where: str) -> Any:
-    """A named shape or recipe, with what the file says in place of its values."""
+    """A named shape or recipe, with the values of the file in place of its own."""
     own = {key: value for key, value in table.items() if key in _names(type(base))}
     return fill(type(base), dataclasses.asdict(base) | own, section=section, where=where)
 
 
 def _dump_folder(name: str, model: MixitLlama.Config) -> str:
-    """runs/FILE_VARIANT, so that the variants of one file do not meet; debug_mixit says it once."""
+    """runs/FILE_VARIANT, so that the variants of one file get different folders; runs/debug_mixit
+    names its variant only once."""
     variant = model.stack.folder
     return f"runs/{name}" if name.endswith(variant) else f"runs/{name}_{variant}"
 

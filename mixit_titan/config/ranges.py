@@ -1,5 +1,5 @@
-"""What the keys of a run's TOML file may be, where their type alone allows more. Those of
-[model.mixing] are with Recipe (model/recipes.py), which needs torch."""
+"""The ranges of the keys of a run's TOML file, where their type alone allows more. Those of
+[model.mixing] are beside Recipe (model/recipes.py), which needs torch."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from mixit_titan.ranges import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Range
 
 _ROWS = Range(least=1, most=2**24, also=-1)
 _DEGREE = Range(least=1, most=2**20)
-_SECONDS = Range(least=1, most=10**9)  # torch counts them in nanoseconds of 64 bits
+_SECONDS = Range(least=1, most=10**9)  # torch counts 64-bit nanoseconds
 _LIMIT = Range(least=1, most=10**9)  # seconds; a shorter one would end every run
 _STEPS = Range(least=1, most=2**40)
 
@@ -86,11 +86,11 @@ NAMES: dict[str, tuple[str, ...]] = {
     "checkpoint.exclude_from_loading": ("optimizer", "dataloader", "lr_scheduler", "train_state"),
     "parallelism.context_parallel_load_balancer": ("headtail", "ptrr"),
 }
-"""What a text, or each text of a list, may be."""
+"""Key -> the names that its text, or each text of its list, may have."""
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """Refuse a name that its key does not know."""
+    """Refuse a name that is not among those that its key allows."""
     for key, allowed in NAMES.items():
         given = values.get(key)
         for name in given if isinstance(given, list) else [given]:

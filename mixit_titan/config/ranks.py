@@ -1,4 +1,4 @@
-"""How many ranks a run is for, by the degrees of its [parallelism]."""
+"""How many ranks a run is for, from the degrees of its [parallelism]."""
 
 import math
 
@@ -17,15 +17,14 @@ _DEGREES = (
 
 
 def degrees_product(parallelism: ParallelismConfig) -> int | None:
-    """The ranks that the degrees multiply to; None where the shards are as many as there are ranks
-    left."""
+    """The product of all degrees; None if the number of shards is left to the number of ranks."""
     shards = parallelism.data_parallel_shard_degree
     return None if shards == -1 else shards * _others(parallelism)
 
 
 def own_ranks(path: str, overrides: list[str]) -> int:
-    """The ranks that a file names; where it leaves the number open, a node of GPUs, or more where
-    its degrees do not divide one."""
+    """The number of ranks that a file requires; where it leaves the number open, the GPUs of one
+    node, or more if its degrees do not divide that number."""
     table = read_run(path, overrides)
     section = defaults(table, True)["parallelism"] | table.get("parallelism", {})
     parallelism = fill(ParallelismConfig, section, section="parallelism", where=path)

@@ -1,4 +1,4 @@
-"""A plan and its data -> a torchtitan Trainer.Config, and the ranks that train by it."""
+"""A plan and its data -> a torchtitan Trainer.Config, and the ranks that train with it."""
 
 import contextlib
 import dataclasses
@@ -21,6 +21,7 @@ from mixit_titan.config.checks import (
     check_loss,
     check_memory,
 )
+from mixit_titan.config.ending import print_ending
 from mixit_titan.config.plan import Plan, plan_run
 from mixit_titan.config.sections import DataSection, LossSection
 from mixit_titan.config.toml import fill, read_run
@@ -49,13 +50,14 @@ _LOADED = ("--checkpoint.initial_load_path", "--checkpoint.initial_load_model_on
 def load_run(
     path: str, overrides: list[str], *, world_size: int, on_gpus: bool | None = None
 ) -> Trainer.Config:
-    """A plan with its data, checked before any process group exists."""
+    """The Trainer.Config of a file and its overrides, with its data, checked before any process
+    group exists."""
     return with_data(plan_run(path, overrides, world_size=world_size, on_gpus=on_gpus))
 
 
 def with_data(plan: Plan, problems: Problems | None = None) -> Trainer.Config:
-    """What builds the Trainer of a plan, whose data are there and fit. What is wrong with anything
-    but the data goes to `problems`, if it gathers."""
+    """The config that builds the Trainer of a plan; its data must exist and fit. Problems that do
+    not concern the data go to `problems`, if it gathers."""
     problems, model = problems or Problems(), plan.model
     sections = plan.sections
     with problems.noted():
@@ -80,7 +82,7 @@ def with_data(plan: Plan, problems: Problems | None = None) -> Trainer.Config:
 
 
 def find_data(path: str, overrides: list[str]) -> None:
-    """Refuse data that are not there or not complete: for a run of which no plan can be made."""
+    """Refuse data that are missing or incomplete: for a run of which no plan could be made."""
     table = read_run(path, overrides).get("data", {})
     data = fill(DataSection, table, section="data", where=path)
     for source in data.paths:
@@ -98,7 +100,7 @@ def _prepared(path: str, data: DataSection, *, vocab: int) -> tuple[str, str]:
 
 
 def _in_float8(plan: Plan) -> MixitLlama.Config:
-    """The model, its linears in float8 where the run asks for it."""
+    """The model, with its linears in float8 where the run asks for it."""
     float8, compiled = plan.sections.quantize, plan.sections.compile
     if float8.recipe == "none":
         return plan.model
@@ -111,8 +113,8 @@ def _in_float8(plan: Plan) -> MixitLlama.Config:
 
 
 def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None:
-    """Train: as one rank where torchrun or srun started it, else by starting `nproc` ranks here
-    (default: one per GPU, else 1)."""
+    """Train: as one rank if torchrun or srun started this process, else by starting `nproc` ranks
+    here (default: one per GPU, else 1). At the end, print what came out and what to type next."""
     world_size = ranks_from_environment()
     ranks = world_size or local_ranks(nproc)
     run = load_run(path, overrides, world_size=ranks)
@@ -120,13 +122,15 @@ def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None
     check_folder(run)
     if world_size is not None:
         with _command_said([path, *overrides], _same_ranks(world_size)):
-            train(run)  # whoever has started the ranks says how to resume
+            train(run)  # whatever started the ranks says how to resume
+        if os.environ["RANK"] == "0":
+            print_ending(run)
         return
     if _is_finished(run):
         print(f"The run in {run.dump_folder} is finished: raise --training.steps to continue")
         return
     with locked(Path(run.dump_folder), "--dump_folder"):
-        pass  # the first rank holds it: here it is only that it can, before all are started
+        pass  # the first rank will hold the lock; fail here, before any rank is started
     own = [] if nproc is None else ["--nproc", str(nproc)]
     with _command_said([path, *overrides], own):
         code = launch(ranks, ["train", path, *overrides], lambda: train(run))
@@ -138,11 +142,13 @@ def run_train(path: str, overrides: list[str], nproc: int | None = None) -> None
         code = 128 + (signal.SIGINT if was_interrupted() else signal.SIGTERM)
     if code:
         sys.exit(code)
+    if ranks == 1:  # of several, the first one has printed it
+        print_ending(run)
 
 
 def _is_finished(run: Trainer.Config) -> bool:
-    """A run that was killed between its last checkpoint and its last validation has that step's
-    validation still to do; from weights alone it cannot resume."""
+    """Whether nothing is left to do. A run that was killed between its last checkpoint and its last
+    validation still has to validate; one that has only its weights left cannot resume."""
     if latest_step(run) != run.training.steps:
         return False
     state, checkpoint = read_state(Path(run.dump_folder)), run.checkpoint
@@ -152,7 +158,7 @@ def _is_finished(run: Trainer.Config) -> bool:
 
 @contextlib.contextmanager
 def _command_said(words: list[str], own: list[str]) -> Iterator[None]:
-    """With the sentence that a diverged run ends in, the command that resumes it."""
+    """Append the command that resumes a diverged run to the sentence that ends it."""
     try:
         yield
     except Diverged as failure:
@@ -163,7 +169,7 @@ def _command_said(words: list[str], own: list[str]) -> Iterator[None]:
 
 
 def _without(overrides: list[str], keys: set[str]) -> list[str]:
-    """The overrides, `--key value`, `--key=value` or `--flag`, but for those of some keys."""
+    """The overrides (`--key value`, `--key=value` or `--flag`) without those of some keys."""
     kept: list[str] = []
     dropped = False
     for word in overrides:
@@ -175,7 +181,7 @@ def _without(overrides: list[str], keys: set[str]) -> list[str]:
 
 
 def _same_ranks(world_size: int) -> list[str]:
-    """For the command, where all ranks are on this machine."""
+    """The option that starts as many ranks again, if all of them are on this machine."""
     here = os.environ.get("LOCAL_WORLD_SIZE") == str(world_size)
     return ["--nproc", str(world_size)] if here and world_size > 1 else []
 
@@ -197,7 +203,7 @@ def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:
         workers=data.workers,
         positions=data.packing == "stream" or _needs_positions(model),
     )
-    # The same rows for any seed, and no processes to be started for each validation.
+    # The same rows for any seed, and no processes to start for each validation.
     validator.dataloader = dataclasses.replace(loader, split="validation", seed=0, workers=0)
     validator.last_step = metrics.last_step = sections.training.steps
     metrics.run_name = _run_name(Path(plan.dump_folder).name, model.stack.folder)
@@ -227,12 +233,12 @@ def _trainer_config(plan: Plan, model: MixitLlama.Config) -> Trainer.Config:
 
 
 def _run_name(folder: str, stack: str) -> str:
-    """The folder's, which says what the layers are unless somebody has named it."""
+    """The name of the folder, with the stack appended unless the name contains it."""
     return folder if stack in folder else f"{folder}_{stack}"
 
 
 def _needs_positions(model: MixitLlama.Config) -> bool:
-    """Flex and varlen attention build their masks from positions."""
+    """Whether attention builds its masks from positions, as flex and varlen attention do."""
     inner = model.first_attention.inner_attention
     return model.stack.attends and not isinstance(inner, ScaledDotProductAttention.Config)
 

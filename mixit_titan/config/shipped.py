@@ -1,16 +1,16 @@
-"""The configs and job scripts that come with the project: they lie beside the package in a
-checkout, and inside it once installed."""
+"""The configs and job scripts that come with the project: beside the package in a checkout, and
+inside it once installed."""
 
 from pathlib import Path
 
 
 def shipped_configs() -> dict[str, Path]:
-    """Name -> file."""
+    """The files of train_configs/ by name, without the suffix."""
     return _files("train_configs", "train_configs/*.toml")
 
 
 def shipped_jobs() -> dict[str, Path]:
-    """Name -> file."""
+    """The job scripts of slurm/ by name, without the suffix."""
     return _files("job_scripts", "slurm/*.sbatch")
 
 

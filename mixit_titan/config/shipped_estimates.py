@@ -11,13 +11,13 @@ from mixit_titan.model.variants import VARIANTS
 from mixit_titan.tables import markdown_table
 
 _NO_SPEED = (
-    "-: not modelled, because the kernels of so small a step take longer to launch than to run. "
+    "-: not modeled, because the kernels of such a small step take longer to launch than to run. "
     "These files are for a CPU, and take minutes there."
 )
 
 
 def by_size() -> list[str]:
-    """The names of all, from the smallest model to the largest."""
+    """The names of all shipped configs, from the smallest model to the largest."""
     flavors = {
         name: read_run(str(file), [])["model"]["flavor"] for name, file in shipped_configs().items()
     }
@@ -25,8 +25,9 @@ def by_size() -> list[str]:
 
 
 def shipped_estimate(name: str, variant: str, *more: str, ranks: int, gpu: str) -> Estimate:
-    """`more`: other overrides. A config with replicas has as many of them as the ranks allow, and
-    fewer ranks than one has share the model."""
+    """The estimate of one config and variant; `more` are further overrides. A config with replicas
+    gets as many as the ranks allow; if there are fewer ranks than one replica needs, they share the
+    model."""
     path = str(shipped_configs()[name])
     overrides = ["--model.variant", variant, *more]
     split = read_run(path, []).get("parallelism", {})
@@ -42,7 +43,7 @@ def shipped_estimate(name: str, variant: str, *more: str, ranks: int, gpu: str) 
 
 
 def shipped_estimates(*, ranks: int, gpu: str) -> list[tuple[str, Estimate]]:
-    """Of each config and variant."""
+    """The estimates of each config and variant."""
     return [
         (name, shipped_estimate(name, variant, ranks=ranks, gpu=gpu))
         for name in by_size()
@@ -70,7 +71,7 @@ def shipped_markdown(found: list[tuple[str, Estimate]]) -> str:
     toys = any(one.is_toy for _, one in found)
     return "\n".join(
         [
-            f"Modelled, not measured: {first.ranks} x {first.gpu.name}. GiB of a GPU in a step, of "
+            f"Modeled, not measured: {first.ranks} x {first.gpu.name}. GiB per GPU in a step, of "
             f"{first.gpu.available / GIB:.1f}:",
             "",
             markdown_table(

@@ -1,4 +1,4 @@
-"""The advice for a run that is too large for this machine."""
+"""Advice for a run that is too large for this machine."""
 
 from typing import Any
 

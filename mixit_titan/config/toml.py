@@ -1,5 +1,5 @@
-"""Tables of a TOML file as dataclasses: unknown keys and wrong types are errors that name the key,
-the file and the nearest right spelling."""
+"""Reads the tables of a TOML file as dataclasses. Unknown keys and wrong types are errors that name
+the key, the file and the nearest correct spelling."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -27,28 +27,29 @@ _INSTEAD = {
     "data.path": ("sources",),
     "data.sources": ("path",),
 }
-"""Keys of a file that a key of the command line takes the place of, beside its own."""
+"""Keys of a file that are dropped when the command line sets this key."""
 
 
 class Text(str):
-    """A value from the command line, whose type is known only once its key is."""
+    """A value from the command line, whose type is unknown until its key is looked up."""
 
 
 def read_toml(path: str) -> dict[str, Any]:
+    """The tables of a TOML file. Raises a ConfigError where it is missing or invalid."""
     try:
         return tomli.loads(read_text(path, advice="name a TOML file", limit=_LARGEST))
     except FileNotFoundError:
         raise ConfigError(f"there is no config file {path!r}") from None
     except ConfigError:
         raise
-    except ValueError as error:  # not TOML, or a number of thousands of digits
+    except ValueError as error:  # not TOML, or a number with thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply") from None
 
 
 def read_run(path: str, overrides: list[str]) -> dict[str, Any]:
-    """The file, with what the command line says in place of its values."""
+    """The tables of a file, with the values of the command line in place of the file's."""
     table = read_toml(path)
     apply_overrides(table, overrides)
     return table
@@ -56,7 +57,7 @@ def read_run(path: str, overrides: list[str]) -> dict[str, Any]:
 
 def check_options(overrides: list[str], own: type) -> None:
     """Refuse an override that is a misspelled option of the command itself, of which `own` is the
-    dataclass: no key of a file has its name without a dot."""
+    dataclass: keys of a file contain a dot."""
     options = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(own)]
     for word in overrides:
         flag = word.partition("=")[0]
@@ -102,7 +103,7 @@ def fill(
     """An instance of the dataclass `cls` from the keys of `table`.
 
     `hidden` fields are set by the program, not by the file. `others` are keys of the same section
-    that belong to another dataclass. Where `problems` gathers, a default takes the place of what is
+    that belong to another dataclass. If `problems` gathers, a default takes the place of what is
     wrong.
     """
     problems = problems or Problems()
@@ -132,8 +133,8 @@ def fill(
 
 def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
     if isinstance(value, str) and "\0" in value:
-        raise ConfigError(f"{key} in {where} is {shown(value)}: a text has no NUL in it")
-    if isinstance(value, dict):  # a table by name, as `--model.init_std.qk 0.1` makes one
+        raise ConfigError(f"{key} in {where} is {shown(value)}: it must not contain a NUL")
+    if isinstance(value, dict):  # a table of names, as made by `--model.init_std.qk 0.1`
         value = {k: _parse(v) if isinstance(v, Text) else v for k, v in value.items()}
     meanings = _meanings(value) if isinstance(value, Text) else [value]
     if get_origin(hint) is list and dataclasses.is_dataclass(form := get_args(hint)[0]):
@@ -145,7 +146,7 @@ def _checked(value: Any, hint: Any, key: str, where: str) -> Any:
 
 
 def _tables(value: Any, form: type[T], key: str, where: str) -> list[T]:
-    """An array of tables, [[optimizer.groups]]."""
+    """An array of tables, such as [[optimizer.groups]]."""
     if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
         raise ConfigError(
             f"{key} in {where} is {shown(value)}: it must be tables, each with [[{key}]] above it"
@@ -154,19 +155,19 @@ def _tables(value: Any, form: type[T], key: str, where: str) -> list[T]:
 
 
 def _meanings(text: Text) -> list[Any]:
-    """What a word on the command line can stand for: a TOML value, a list, or itself."""
+    """What a word on the command line can mean: a TOML value, a list, or itself."""
     return [_parse(text), [_parse(part) for part in text.split(",")], str(text)]
 
 
 def _parse(text: str) -> Any:
     try:
         return tomli.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # tomli's own, and Python's about thousands of digits
+    except (ValueError, RecursionError):  # tomli's own, and Python's for thousands of digits
         return str(text)
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    if isinstance(value, bool):  # which Python counts as a number, and a config does not
+    if isinstance(value, bool):  # a number to Python, but not in a config
         return bool in (hint, *get_args(hint))
     try:
         typeguard.check_type(value, hint)

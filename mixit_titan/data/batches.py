@@ -29,15 +29,15 @@ class Batches(Dataset):
         end: int,
         positions: bool,
     ) -> None:
-        """`packed`: the rows of each source. Labels from the place `end` on are ignored in the
-        loss."""
+        """`packed` contains the rows of each source. Labels from the place `end` on are ignored in
+        the loss."""
         self.packed, self.order, self.batch = packed, order, batch
         self.end, self.positions = end, positions
         self.block, self.found = -1, np.empty((2, 0), dtype=np.int64)
 
     def __getitem__(self, first: int) -> Batch | Exception:
-        """A worker returns what is wrong as its batch: torch would make a message of many lines of
-        it, and a traceback."""
+        """The batch that begins at a place. A worker returns an error as its batch, because torch
+        would turn it into a message of many lines with a traceback."""
         try:
             return self._read(first)
         except (ConfigError, RunFailed) as error:
@@ -55,7 +55,7 @@ class Batches(Dataset):
         labels = torch.from_numpy(labels)
         if get_worker_info() is not None:
             # Here, where a lack of room is an error that the rank gets: a worker's queue would do
-            # it in a thread, which prints a traceback and leaves the rank waiting for ever.
+            # it in a thread, which prints a traceback and leaves the rank waiting forever.
             for tensor in (*batch.values(), labels):
                 tensor.share_memory_()
         return batch, labels
@@ -69,8 +69,8 @@ class Batches(Dataset):
         return tuple(np.concatenate(arrays)[back] for arrays in zip(*parts, strict=True))
 
     def _find(self, places: np.ndarray) -> np.ndarray:
-        """The source and the row of each place. They are computed for a block of places at a time:
-        a few have the price of many."""
+        """The source and the row of each place, computed for a block of places at once, because a
+        few cost as much as many."""
         found = np.empty((2, len(places)), dtype=np.int64)
         for block in np.unique(places // _BLOCK):
             if block != self.block:

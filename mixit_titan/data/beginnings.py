@@ -1,6 +1,6 @@
-"""What a split holds, in a few words, by which a split that was made longer is known to begin with
-it. The checksums of its shards are in the manifest: only where the last one was continued are
-tokens read."""
+"""A short summary of a split, by which a split that was extended later is recognized as beginning
+with it. The checksums of its shards are in the manifest; tokens are read only where the last shard
+was continued."""
 
 import hashlib
 
@@ -11,13 +11,14 @@ Content = list[int | str]
 
 
 def content(split: TokenSplit) -> Content:
+    """The summary of a split."""
     sums = [shard.sha256["tokens"] for shard in split.shards]
     return [split.tokens, len(sums), _joined(sums)]
 
 
 def begins_with(split: TokenSplit, before: Content) -> bool:
-    """Whether the tokens of a split begin with the content of another, with equal shards but for
-    the last one, which may be longer."""
+    """Whether the tokens of a split begin with the content of another: with equal shards, except
+    that the last one may be longer."""
     if before == content(split):
         return True
     match before:

@@ -1,4 +1,4 @@
-"""A tokenizer of its own for a corpus: byte-level BPE, trained by the `tokenizers` library."""
+"""Trains a tokenizer for a corpus: byte-level BPE, by the `tokenizers` library."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,6 +13,7 @@ _SAMPLE = 2**26  # bytes of the first training documents
 
 
 def check_vocabulary(size: int) -> None:
+    """Refuse a vocabulary that is too small for all bytes and the end of a text."""
     if size < _SMALLEST:
         raise ConfigError(
             f"--train-tokenizer is {size}: at least {_SMALLEST} tokens are needed, one for each "
@@ -22,7 +23,7 @@ def check_vocabulary(size: int) -> None:
 
 def train_tokenizer(documents: Iterable[Document], size: int, folder: Path) -> None:
     """Write a Hugging Face tokenizer of at most `size` tokens. The same documents give the same
-    tokenizer, on any machine."""
+    tokenizer on any machine."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -35,8 +36,8 @@ def train_tokenizer(documents: Iterable[Document], size: int, folder: Path) -> N
         show_progress=False,
     )
     tokenizer.train_from_iterator(_sample(documents), trainer)
-    # torchtitan finds the end of a text in tokenizer_config.json. The other file is written last:
-    # it makes the folder a tokenizer.
+    # torchtitan finds the end of a text in tokenizer_config.json. The other file is written last,
+    # because it makes the folder a tokenizer.
     marks = {"eos_token": _END_OF_TEXT, "added_tokens_decoder": {"0": {"content": _END_OF_TEXT}}}
     write_json(folder / "tokenizer_config.json", marks)
     write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True) + "\n")

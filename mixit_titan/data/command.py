@@ -1,4 +1,4 @@
-"""`mixit-titan prepare`: its arguments, its progress bar and what it prints."""
+"""`mixit-titan prepare`: its options, its progress bar and what it prints."""
 
 import functools
 import shlex
@@ -23,6 +23,7 @@ from mixit_titan.data.prepare import SHARD_TOKENS, available_workers, prepare
 from mixit_titan.data.shards import Manifest, Shard, is_prepared, read_manifest
 from mixit_titan.data.sources import find_corpus
 from mixit_titan.errors import ConfigError
+from mixit_titan.fields import Group
 from mixit_titan.ranges import COUNT, Range
 from mixit_titan.tables import screen_table
 
@@ -32,7 +33,7 @@ _LENGTHS = (256, 512, 1024, 2048, 4096)
 
 @dataclass(kw_only=True)
 class PrepareArguments:
-    """Turn a corpus into token shards. Interrupted and run again, it goes on where it was.
+    """Tokenize a corpus into shards. If interrupted, the same command resumes.
 
     Example: mixit-titan prepare stdlib --tokenizer bytes --out data/stdlib
     """
@@ -43,41 +44,42 @@ class PrepareArguments:
     hf://datasets/OWNER/NAME/FOLDER."""
     out: Path
     """The folder of the shards; train on it with --data.path."""
-    tokenizer: str | None = None
+    tokenizer: Annotated[str | None, Group("tokens")] = None
     """bytes, a file of ranks (.tiktoken, Llama-3's tokenizer.model), or a folder with a
     tokenizer.json."""
     train_tokenizer: Annotated[int | None, Range(least=1, most=2**24)] = None
-    """Train a byte-level BPE of so many tokens on the corpus instead."""
-    text_key: str = "text"
-    """Where the records of .jsonl and .parquet files have their text."""
+    """Instead of --tokenizer: train a byte-level BPE with this many tokens on the corpus."""
+    text_key: Annotated[str, Group("documents")] = "text"
+    """The key of the text in the records of .jsonl and .parquet files."""
     local: str | None = None
-    """Where the files of a corpus of the hub are on this machine."""
+    """The folder with the files of a corpus from the hub, if they are on this machine."""
     subset: str | None = None
-    """Of fineweb-edu: sample-10BT (the default), sample-100BT, sample-350BT, default (all)
-    or a crawl such as CC-MAIN-2024-10."""
+    """The subset of fineweb-edu: sample-10BT (the default), sample-100BT, sample-350BT, default
+    (all) or a crawl such as CC-MAIN-2024-10."""
     train_documents: Annotated[int | None, COUNT] = None
-    """So many first documents are for training."""
+    """The first N documents are for training."""
     validation_documents: Annotated[int | None, COUNT] = None
-    """So many that follow are for validation (default: a twentieth as many; of fineweb-edu at most
-    4,096, of WikiText its own)."""
-    shard_tokens: Annotated[int, Range(least=1, most=2**40)] = SHARD_TOKENS
-    """A shard is finished by the document that brings it to so many tokens."""
+    """The N documents after those are for validation (default: a twentieth as many; for fineweb-edu
+    at most 4,096, for WikiText its own split)."""
+    shard_tokens: Annotated[int, Range(least=1, most=2**40), Group("work")] = SHARD_TOKENS
+    """A shard ends with the document that brings it to this many tokens."""
     workers: Annotated[int | None, Range(least=1, most=4096)] = None
-    """Processes that tokenise (default: one for each core). The shards do not depend on it."""
+    """Processes that tokenize (default: one per core). The shards do not depend on it."""
     encoder: EncoderName = "auto"
-    """gigatoken, where it is installed and knows the tokenizer, else tiktoken (for ranks) or
-    tokenizers (for a tokenizer.json). The shards do not depend on it."""
+    """By default gigatoken, if it is installed and supports the tokenizer, else tiktoken (for
+    ranks) or tokenizers (for a tokenizer.json). The shards do not depend on it."""
     keep: bool = False
-    """Keep the files that are fetched, in the folder `fetched` of --out; else each is deleted when
-    its documents are in finished shards."""
+    """Keep downloaded files in the folder `fetched` of --out; otherwise each is deleted once its
+    documents are in complete shards."""
     verify: bool = False
-    """Compute the checksums of all shards that are there, and make damaged ones again from SOURCE:
-    the same bytes. The other words are those that the folder was prepared with."""
+    """Compute the checksums of all shards, and rebuild damaged ones from SOURCE, with the same
+    bytes. Repeat the options that the folder was prepared with."""
 
 
 def run_prepare(args: PrepareArguments) -> None:
+    """Prepare the folder, or verify it, and say what came out and how to train on it."""
     if (args.tokenizer is None) == (args.train_tokenizer is None):
-        raise ConfigError("name either a --tokenizer or the size of one to --train-tokenizer")
+        raise ConfigError("give either --tokenizer, or the size of a new one by --train-tokenizer")
     corpus = find_corpus(
         args.source,
         local=args.local,
@@ -105,18 +107,18 @@ def run_prepare(args: PrepareArguments) -> None:
                 prepare(corpus, tokenizer, args.out, **given)
             damaged = mend(corpus, tokenizer, args.out, **given) if args.verify else {}
         except KeyboardInterrupt:
-            print("\nInterrupted. Run the same command to go on", file=sys.stderr)
+            print("\nInterrupted. Run the same command to resume", file=sys.stderr)
             raise
     manifest = read_manifest(args.out)
     if not finished:
         _print_summary(manifest, args.out, bar)
         if args.train_tokenizer and manifest.tokenizer.vocab_size < args.train_tokenizer:
-            print(f"The corpus has too little text for {args.train_tokenizer:,} tokens")
+            print(f"The corpus has too little text for a vocabulary of {args.train_tokenizer:,}")
     elif damaged:
         said = "shard was" if len(damaged) == 1 else "shards were"
-        print(f"{len(damaged)} damaged {said} made again in {args.out}, with the same bytes")
+        print(f"{len(damaged)} damaged {said} rebuilt in {args.out}, with the same bytes")
     else:
-        print(f"{args.out} is prepared and whole: nothing to do")
+        print(f"{args.out} is prepared and complete: nothing to do")
     if args.keep and (args.out / FETCHED).exists():
         print(f"The files of {args.source} are in {args.out / FETCHED}")
     words = ["mixit-titan", "train", _EXAMPLE, "--data.path", str(args.out)]
@@ -124,13 +126,13 @@ def run_prepare(args: PrepareArguments) -> None:
 
 
 class Bar:
-    """Documents, tokens and their rates. Drawn by this thread: the workers are forked, and a fork
-    beside another thread that writes may never end."""
+    """A bar with documents, tokens and their rates. It is drawn by the main thread: workers are
+    forked, and a fork beside another thread that writes may hang."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.start = self.drawn = time.monotonic()
         self.documents = self.tokens = self.bytes = 0
-        self.before: int | None = None  # of what is counted, finished by an earlier call
+        self.before: int | None = None  # finished by an earlier call, in the unit of the bar
         self.counted, total = corpus.expected()
         columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.fields[note]}"))
         self.progress = Progress(
@@ -147,11 +149,13 @@ class Bar:
             self.progress.stop()
 
     def begin(self, finished: list[Shard]) -> None:
+        """Show the bar, with what earlier calls have finished."""
         self.before = sum(getattr(shard, self.counted) for shard in finished)
         self.progress.start()
         self._draw()
 
     def add(self, batch: EncodedBatch) -> None:
+        """Count a batch."""
         self.documents += len(batch.lengths)
         self.tokens += len(batch.tokens)
         self.bytes += int(batch.bytes.sum())
@@ -164,6 +168,7 @@ class Bar:
         self.progress.update(self.task, completed=completed, note=self.rates(), refresh=True)
 
     def rates(self) -> str:
+        """Counts and rates of this call."""
         seconds = max(time.monotonic() - self.start, 1e-9)
         return (
             f"{self.documents:,} documents ({self.documents / seconds:,.0f}/s)  "
@@ -180,17 +185,18 @@ def _print_summary(manifest: Manifest, out: Path, bar: Bar) -> None:
         rows.append((name, *counts, f"{split.bytes / split.tokens:.2f}", len(split.shards)))
     title = f"{out}: {tokenizer.name}, {tokenizer.vocab_size:,} tokens"
     Console().print(screen_table(title, header, rows))
-    print(f"This time: {bar.rates()}")
+    print(f"In this call: {bar.rates()}")
     Console().print(_costs(manifest, out))
 
 
 def _costs(manifest: Manifest, out: Path) -> Table:
-    """Of training, for the lengths of the flavors' rows and those around them."""
+    """The cost of packing for training, for the lengths of the flavors' rows and those around
+    them."""
     ways = ("stream: documents split", "documents: tokens cut off", "documents: padding")
     header = ("training.seq_len", *ways)
     rows = [
         (length, *(f"{share:.1%}" for share in packing_costs(out, manifest, "train", length)))
         for length in _LENGTHS
     ]
-    title = "Cost of data.packing, of the training documents"
+    title = "Cost of data.packing for the training documents"
     return screen_table(title, header, rows)

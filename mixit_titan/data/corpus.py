@@ -1,4 +1,4 @@
-"""The documents of a corpus: which, in which order, for training or for validation."""
+"""The documents of a corpus: which ones, in which order, for training or for validation."""
 
 import re
 from collections.abc import Iterator
@@ -34,26 +34,28 @@ from mixit_titan.data.stores import StoreFiles
 from mixit_titan.data.wikitext import read_articles
 from mixit_titan.errors import ConfigError
 
-_LARGE = 2**26  # bytes of the texts of a row group
+_LARGE = 2**26  # bytes of the texts in a row group
 _PART = re.compile(r"(?:.*[/._-])?(train|valid|test)(?:ation)?[._-].*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
+    """Files, and the rules that turn them into documents."""
+
     name: str
     files: LocalFiles | HubFiles | StoreFiles | FetchedFiles
-    """Those that are elsewhere must be `fetched_to` a folder before documents are read."""
+    """Remote files must be `fetched_to` a folder before documents are read."""
     text_key: str = "text"
-    """Where a record has its text."""
+    """The key of the text in a record."""
     train_documents: int | None = None
     validation_documents: int | None = None
     articles: bool = False
-    """WikiText's: lines that make up articles, in files for each split."""
+    """WikiText's format: lines that form articles, in one file per split."""
     words: tuple[str, ...] = ()
-    """How a command line names it, in any working directory."""
+    """How a command line names the corpus, in any working directory."""
 
     def settings(self) -> dict[str, Any]:
-        """What decides on the documents."""
+        """Everything that determines the documents."""
         return {
             "corpus": self.name,
             **self.files.describe(),
@@ -64,19 +66,19 @@ class Corpus:
         }
 
     def at(self, state: str) -> "Corpus":
-        """With the files that a preparation began with: on the hub there may be newer ones."""
+        """The corpus with the files that a preparation began with: the hub may have newer ones."""
         if not isinstance(self.files, HubFiles):
             return self
         return replace(self, files=replace(self.files, revision=state))
 
     def fetched_to(self, folder: Path, *, keep: bool) -> "Corpus":
-        """With files that are fetched into a folder as they are needed, if they are elsewhere."""
+        """The corpus with its remote files fetched into a folder as they are needed."""
         if isinstance(self.files, LocalFiles):
             return self
         return replace(self, files=FetchedFiles(self.files, folder / FETCHED, keep=keep))
 
     def expected(self) -> tuple[Literal["documents", "bytes"], int | None]:
-        """How many documents, or roughly bytes, where that is known before they are read."""
+        """The number of documents, or roughly of bytes, if it is known before they are read."""
         if self.train_documents is not None and not self.articles:
             return "documents", self.train_documents + self.validation_documents
         plain = isinstance(self.files, LocalFiles) and self.train_documents is None
@@ -85,7 +87,7 @@ class Corpus:
         return "bytes", None
 
     def documents(self) -> Iterator[Document]:
-        """Always in the same order. The splits are disjoint."""
+        """The documents, always in the same order. The splits are disjoint."""
         for part in self.parts():
             if isinstance(part, Document):
                 yield part
@@ -93,8 +95,8 @@ class Corpus:
                 yield from part.documents()
 
     def parts(self) -> Iterator[Part]:
-        """The documents, where those of a row group of a table need not be read here, and of files
-        that are fetched their ends."""
+        """The documents, or row groups of tables that need not be read here, and the ends of files
+        that are fetched."""
         if self.articles:
             return self._articles()
         if self.train_documents is not None:
@@ -122,7 +124,7 @@ class Corpus:
             yield from read_records(file, self.text_key)
             return
         for number, (first, rows, size) in enumerate(row_groups(file, self.text_key)):
-            if size > _LARGE:  # it would be too much for one process to hold
+            if size > _LARGE:  # too large to hand to one process
                 yield from read_row_group(file, number, self.text_key, first)
             else:
                 yield RowGroup(
@@ -130,7 +132,8 @@ class Corpus:
                 )
 
     def _folder(self) -> Iterator[Part]:
-        """The hash of a text file's name decides on its split, that of the text for a record."""
+        """The split of a text file is determined by the hash of its name, that of a record by the
+        hash of its text."""
         records = [name for name in self.files.names if has_records(name)]
         texts = [name for name in self.files.names if not has_records(name)]
         validation = held_out(texts)
@@ -160,6 +163,7 @@ class Corpus:
 
 
 def wikitext_splits(names: tuple[str, ...], source: str) -> dict[str, list[str]]:
+    """The files of each split, by their names."""
     splits: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
     for name in names:
         part = _PART.fullmatch(name)
@@ -167,7 +171,7 @@ def wikitext_splits(names: tuple[str, ...], source: str) -> dict[str, list[str]]
             splits["validation" if part[1] == "valid" else part[1]].append(name)
     if not splits["train"] or not splits["validation"]:
         raise ConfigError(
-            f"{source} has no files for training and validation: their names must have 'train' "
-            "and 'valid' in them, as train.txt, wiki.valid.raw or validation-00000.parquet"
+            f"{source} has no files for training and validation: their names must contain 'train' "
+            "and 'valid', as in train.txt, wiki.valid.raw or validation-00000.parquet"
         )
     return {split: found for split, found in splits.items() if found}

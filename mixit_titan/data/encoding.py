@@ -8,23 +8,23 @@ from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 
 from mixit_titan.data.rank_tokenizer import RankTokenizer
 
-_SEARCHED = 2**16  # characters that tiktoken can search, whatever they are
+_SEARCHED = 2**16  # characters that tiktoken can always search
 
 
 class EncodedBatch(NamedTuple):
-    """Documents of one split, in its order."""
+    """Documents of one split, in their order."""
 
     split: str
     tokens: np.ndarray
-    """Of all documents, each with its end-of-text id."""
+    """The tokens of all documents, each followed by its end-of-text id."""
     lengths: np.ndarray
     """Tokens of each document."""
     bytes: np.ndarray
-    """Of each text, in UTF-8."""
+    """Bytes of each text in UTF-8."""
 
 
 class Encoder:
-    """Ids of the text alone: no token is added but the end of text, and what looks like a special
+    """Encodes text alone: no token is added except the end of text, and what looks like a special
     token is text."""
 
     def __init__(self, tokenizer: BaseTokenizer, dtype: np.dtype) -> None:
@@ -37,7 +37,7 @@ class Encoder:
             self.name = "tiktoken"
 
     def encode(self, texts: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of all texts, each with its end-of-text id, and how many each has."""
+        """The tokens of all texts, each followed by its end-of-text id, and the length of each."""
         parts = [self.ids(str(text, "utf-8")) for text in texts]
         lengths = np.array([len(part) + 1 for part in parts], dtype=np.int64)
         tokens = np.full(lengths.sum(), self.tokenizer.eos_id, dtype=self.dtype)
@@ -46,6 +46,7 @@ class Encoder:
         return tokens, lengths
 
     def ids(self, text: str) -> Sequence[int] | np.ndarray:
+        """The ids of one text, without an end-of-text id."""
         if isinstance(self.tokenizer, HuggingFaceTokenizer):
             return self.tokenizer.tokenizer.encode(text, add_special_tokens=False).ids
         if isinstance(self.tokenizer, RankTokenizer):
@@ -53,7 +54,7 @@ class Encoder:
         return np.frombuffer(text.encode(), dtype=np.uint8)
 
     def _by_ranks(self, text: str) -> np.ndarray:
-        """Without a Python number for each id."""
+        """The ids without a Python number for each."""
         try:
             return self.tokenizer.encoding.encode_to_numpy(text, disallowed_special=())
         except ValueError:  # tiktoken 0.14's search gives up on about a million spaces in a row

@@ -1,8 +1,8 @@
-"""The files of a corpus that is elsewhere, on this machine while they are needed.
+"""The files of a remote corpus, on this machine while they are needed.
 
-Whoever asks for a file gets it when all of it is there, and meanwhile those that follow it are
-fetched by threads. What is there of a file stays when a transfer breaks, or this process: it is
-resumed. A file that nobody needs any more is deleted, unless it is to be kept.
+A file is handed out once it is complete; meanwhile threads fetch the files after it. If a transfer
+or this process breaks, the part of the file that has arrived stays, and the transfer resumes. A
+file that is no longer needed is deleted, unless it is to be kept.
 """
 
 import shutil
@@ -20,10 +20,10 @@ from mixit_titan.files import writing
 from mixit_titan.log import logger
 
 FETCHED = "fetched"
-"""The folder of the files, in the one of the shards."""
+"""The folder of fetched files, inside the folder of the shards."""
 AT_ONCE = 4
-_TRIES = 6  # without a new byte
-_WAIT = 1.0  # seconds before the second try; twice as many before each that follows
+_TRIES = 6  # in a row without a new byte
+_WAIT = 1.0  # seconds before the second try, doubled before each later one
 _ASK_AGAIN = (408, 416, 429)
 
 
@@ -33,18 +33,19 @@ class FetchedFiles:
     def __init__(self, source: HubFiles | StoreFiles, folder: Path, *, keep: bool) -> None:
         self.source, self.folder, self.keep = source, folder, keep
         self.ahead = 1
-        """Files that are fetched at once; 1: by whoever asks, without a thread."""
+        """Files that are fetched at once; 1: by the caller, without a thread."""
         self.unneeded: Mapping[str, Counter[str]] = {}
-        """Files that nobody will ask for, and how many documents of each split they have."""
+        """Files that will not be asked for, and how many documents of each split they have."""
         self._under_way: dict[str, Future[Path]] = {}
         self._stopped = threading.Event()
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of all files."""
         return self.source.names
 
     def path(self, name: str) -> Path:
-        """The file, when all of it is there."""
+        """The path of a file, once it is complete."""
         if self.ahead == 1:
             return self._fetch(name)
         rest = self.names[self.names.index(name) + 1 :]
@@ -54,17 +55,17 @@ class FetchedFiles:
         return self._under_way[name].result()
 
     def release(self, name: str) -> None:
-        """Nobody needs it any more."""
+        """Delete a file that is no longer needed."""
         self._under_way.pop(name, None)
         if not self.keep:
             (self.folder / name).unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Begin no other transfer; those that are under way end with the process."""
+        """Start no other transfer; those under way end with the process."""
         self._stopped.set()
 
     def close(self) -> None:
-        """Nobody needs any."""
+        """Delete all files: none is needed any longer."""
         if not self.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -72,7 +73,7 @@ class FetchedFiles:
         return name not in self.unneeded
 
     def _begin(self, name: str) -> Future[Path]:
-        """In a thread that does not keep the process from ending."""
+        """Fetch a file in a daemon thread, which does not keep the process from ending."""
         future: Future[Path] = Future()
 
         def run() -> None:
@@ -87,7 +88,7 @@ class FetchedFiles:
     def _fetch(self, name: str) -> Path:
         path = self.folder / name
         if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
-            raise ConfigError(f"a file of the source is called {name!r}, which is no name for one")
+            raise ConfigError(f"a file of the source is called {name!r}, which is not a valid name")
         if path.exists():
             return path
         cached = self.source.cached(name)
@@ -103,14 +104,14 @@ class FetchedFiles:
                 self.source.fetch(name, part)
                 part.replace(path)
                 break
-            except Exception as error:  # of its own kind for each store
+            except Exception as error:  # each store has its own exceptions
                 tries = 1 if _size(part) > before else tries + 1
                 self._check_again(name, error, tries)
             self._stopped.wait(_WAIT * 2 ** (tries - 1))
         return path
 
     def _check_again(self, name: str, error: Exception, tries: int) -> None:
-        """Raise unless it is worth another try."""
+        """Raise the error unless it is worth another try."""
         if disk_is_full(error):
             with writing(self.folder):
                 raise error
@@ -119,7 +120,7 @@ class FetchedFiles:
         if tries > _TRIES or _is_final(error):
             raise self.source.unreachable(error) from None
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        logger.warning(f"{name} is fetched again from where it broke off: {reason}")
+        logger.warning(f"Resuming the transfer of {name}: {reason}")
 
 
 def _size(part: Path) -> int:
@@ -127,7 +128,8 @@ def _size(part: Path) -> int:
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether it would be the same again: there is no such file, or it is not ours to read."""
+    """Whether another try would fail in the same way: the file does not exist, or must not be
+    read."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     if status is not None:

@@ -1,4 +1,4 @@
-"""The files of a corpus that are on this machine."""
+"""The files of a corpus on this machine."""
 
 import hashlib
 import os
@@ -12,53 +12,62 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.files import json_text
 
 FILE_KEYS = {"files", "file_bytes", "files_digest"}
-"""Of what a corpus says of files that may be changed."""
+"""The keys of a corpus that describe files which may change."""
 
 
 @dataclass(frozen=True)
 class LocalFiles:
+    """Files below one folder."""
+
     root: Path
     names: tuple[str, ...]
     """In a fixed order."""
 
     def path(self, name: str) -> Path:
+        """The path of a file."""
         return self.root / name
 
     @property
     def bytes(self) -> int:
+        """The size of all files together."""
         return sum(self.path(name).stat().st_size for name in self.names)
 
     def describe(self) -> dict[str, Any]:
-        """The same for two corpora whose files have the same names and sizes."""
+        """A description that is the same for two corpora whose files have the same names and
+        sizes."""
         sizes = [(name, self.path(name).stat().st_size) for name in self.names]
         digest = hashlib.sha256(json_text(sizes).encode()).hexdigest()[:16]
         return {"files": len(sizes), "file_bytes": self.bytes, "files_digest": digest}
 
     def state(self) -> str:
-        """Changes when a file is written to."""
+        """A hash that changes when a file is written to."""
         times = [self.path(name).stat().st_mtime_ns for name in self.names]
         return hashlib.sha256(json_text([self.describe(), times]).encode()).hexdigest()[:16]
 
 
-# Taken for text, they would be tokenised with their quotes and braces, or not be UTF-8.
+# As text, they would be tokenized with their quotes and braces, or would not be UTF-8.
 _NOT_TEXT = (".json", ".csv", ".tsv", ".gz", ".zst", ".bz2", ".xz", ".zip", ".tar")
 
 
 def local_files(path: Path, kinds: tuple[str, ...] = KINDS) -> LocalFiles:
-    """A file, or the files of a folder and of those below it."""
+    """A file, or the files in a folder and in those below it."""
     place = path.resolve()
     if place.is_relative_to("/proc") or place.is_relative_to("/sys"):
-        raise ConfigError(f"{path} is the kernel's, and no corpus: name a file or a folder")
+        raise ConfigError(
+            f"{path} belongs to the kernel and is not a corpus: name a file or a folder"
+        )
     if path.is_file():
         if path.name.endswith(_NOT_TEXT) and not path.name.endswith(kinds):
-            raise ConfigError(f"{path} is not read by its ending: it must be {', '.join(kinds)}")
+            raise ConfigError(f"{path} has an unsupported ending: it must be {', '.join(kinds)}")
         return LocalFiles(path.parent, (path.name,))
     found = [file for file in _below(path) if file.name.endswith(kinds)]
     for file in found:
         if file.is_symlink() and not file.exists():
-            raise ConfigError(f"{file} links to a file that is not there: mend or remove the link")
+            raise ConfigError(f"{file} links to a file that does not exist: fix or remove the link")
         if not file.is_file():
-            raise ConfigError(f"{file} is no file: remove it, or name the files' own folder")
+            raise ConfigError(
+                f"{file} is not a regular file: remove it, or name the folder of the files"
+            )
     names = tuple(sorted(file.relative_to(path).as_posix() for file in found))
     if not names:
         raise ConfigError(f"{path} has no files that end in {', '.join(kinds)}")
@@ -66,7 +75,7 @@ def local_files(path: Path, kinds: tuple[str, ...] = KINDS) -> LocalFiles:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Also in folders that are linked, each once."""
+    """All files below a folder, including those in linked folders, each once."""
     seen, top = set(), Path(os.path.realpath(folder))
     for root, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         folders.sort()
@@ -74,8 +83,8 @@ def _below(folder: Path) -> Iterator[Path]:
         if place in seen:
             folders.clear()
             continue
-        if Path(place) in top.parents:  # it would be all of the disk
-            raise ConfigError(f"{root} links to a folder that {folder} is in: remove the link")
+        if Path(place) in top.parents:  # otherwise all of the disk
+            raise ConfigError(f"{root} links to a folder that contains {folder}: remove the link")
         seen.add(place)
         yield from (Path(root, name) for name in names)
 

@@ -1,4 +1,4 @@
-"""What is finished of a preparation, so that it can go on after an interruption."""
+"""The journal of a preparation: what is finished, so that it can resume after an interruption."""
 
 import contextlib
 import fcntl
@@ -29,26 +29,31 @@ _FORM = {
 
 @dataclass
 class Journal:
+    """What is finished of a preparation."""
+
     folder: Path
     settings: dict[str, Any]
     state: str
-    """Of the corpus' files, when it began."""
+    """The state of the corpus' files when the preparation began."""
     shards: dict[str, list[Shard]] = field(default_factory=dict)
-    """Those that are whole, by split."""
+    """The complete shards, by split."""
     files: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Of a corpus that is fetched, how many documents of each split a file has that is read."""
+    """For a corpus that is fetched, the number of documents of each split in each file that was
+    read."""
 
     def documents(self) -> Counter[str]:
-        """Of the shards that are whole, by split."""
+        """The documents in complete shards, by split."""
         return Counter(
             {split: sum(s.documents for s in some) for split, some in self.shards.items()}
         )
 
     def add(self, split: str, shard: Shard) -> None:
+        """Record a complete shard."""
         self.shards.setdefault(split, []).append(shard)
         self.write()
 
     def write(self) -> None:
+        """Write the journal to disk."""
         table = {"settings": self.settings, "state": self.state, "shards": {}, "files": self.files}
         for split, shards in self.shards.items():
             table["shards"][split] = [asdict(shard) for shard in shards]
@@ -56,14 +61,15 @@ class Journal:
         sync_folder(self.folder)
 
     def close(self) -> None:
-        sync_folder(self.folder)  # the manifest is there before the journal is not
+        """Delete the journal of a finished preparation."""
+        sync_folder(self.folder)  # the manifest must be durable before the journal is deleted
         (self.folder / _JOURNAL).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def alone(folder: Path, *, wait: bool) -> Iterator[None]:
-    """Make the folder. No other process prepares it meanwhile; one that does is waited for, or an
-    error."""
+    """Create the folder and keep other processes from preparing it in the block. One that already
+    does is waited for, or an error."""
     with contextlib.ExitStack() as stack:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -83,16 +89,16 @@ def alone(folder: Path, *, wait: bool) -> Iterator[None]:
 def open_journal(
     folder: Path, settings: dict[str, Any], files: LocalFiles | HubFiles | StoreFiles
 ) -> Journal:
-    """The journal of an interrupted preparation, or a new one. What was half-written is removed."""
+    """The journal of an interrupted preparation, or a new one. Incomplete files are removed."""
     journal = _read_journal(folder)
     if journal is None and any(not file.name.startswith(".") for file in folder.iterdir()):
-        (folder / _LOCK).unlink()  # leave no trace in a folder of somebody else
-        raise ConfigError(f"{folder} has other files in it: name a new folder")
+        (folder / _LOCK).unlink()  # leave no trace in somebody else's folder
+        raise ConfigError(f"{folder} contains other files: name a new folder")
     with writing(folder):
         for part in folder.glob(".*.part"):
             part.unlink()
         if journal is None or not journal.shards:
-            # Nothing is lost by another beginning, also one with other settings.
+            # Nothing is lost by starting again, even with other settings.
             before, journal = journal, Journal(folder, settings, files.state())
             shutil.rmtree(folder / "tokenizer", ignore_errors=True)
             if before is not None and (before.settings, before.state) != (settings, journal.state):
@@ -101,8 +107,8 @@ def open_journal(
     check_same(journal.settings, settings, folder)
     if not isinstance(files, HubFiles) and journal.state != files.state():
         raise ConfigError(
-            f"the files of {settings['corpus']} were changed since {folder} was begun: delete the "
-            "folder and prepare it anew"
+            f"the files of {settings['corpus']} have changed since {folder} was started: delete "
+            "the folder and prepare it again"
         )
     return journal
 
@@ -115,12 +121,13 @@ def _read_journal(folder: Path) -> Journal | None:
         }
     except FileNotFoundError:
         return None
-    except (WrongForm, TypeError) as error:  # of a name, of a key that is not known
+    except (WrongForm, TypeError) as error:  # for an invalid name, and for an unknown key
         raise WrongFile(folder / _JOURNAL, str(error), AGAIN) from None
     return Journal(folder, table["settings"], table["state"], shards, table.get("files", {}))
 
 
 def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    """Raise a ConfigError that names the first setting in which two preparations differ."""
     for key in [*now, *before]:
         if before.get(key) != now.get(key):
             said = f"{folder} was prepared with other settings"

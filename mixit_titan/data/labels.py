@@ -1,4 +1,4 @@
-"""The label where nothing is asked, which torchtitan's loss leaves out. Everything that writes or
-reads labels takes it from here."""
+"""The label of positions that torchtitan's loss ignores. Everything that writes or reads labels
+imports it from here."""
 
 from torchtitan.components.loss import IGNORE_INDEX as IGNORE_INDEX

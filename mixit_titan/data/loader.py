@@ -1,9 +1,15 @@
 """Batches of rows in an order that depends on nothing but the seed.
 
-The order is computed, not stored (order.py). A rank's n-th microbatch of b rows takes the places
-(n * ranks + rank) * b ... of it, so that a global batch is the same set of rows for any number of
-ranks, workers and microbatches, and the state is one number: places consumed. That of a mixture has
-one more for each source. A folder alone is a mixture of one.
+The order is computed, not stored (order.py). A rank's n-th microbatch of b rows takes the places (n
+* ranks + rank) * b ... of it, so that a global batch is the same set of rows for any number of
+ranks, workers and microbatches, and the state is a single number: places consumed. The state of a
+mixture has one more number per source. A folder alone is a mixture of one.
+
+For instance, the places of two ranks with b = 2:
+
+    microbatch   0          1
+    rank 0       0 1        4 5
+    rank 1       2 3        6 7
 """
 
 import errno
@@ -38,8 +44,8 @@ CONTENT = ("rows of the data", "tokens of the data", "bytes of the data")
 _SETTINGS = ("data.packing", "data.seed", "training.seq_len")
 _SOURCES = "data.sources"
 COUNTED_BY = (*_SETTINGS, *CONTENT, _SOURCES)
-"""What says which rows have been consumed: a run goes on only where all of it is the same, but for
-sources that were made longer."""
+"""What determines which rows have been consumed: a run can resume only if all of it is the same,
+except that sources may have been extended."""
 
 _NO_SHARED_MEMORY = ("shared memory", "unable to write to file </torch_", "Bus error")
 _LEAST_BYTES, _LEAST_FILES = 2**20, 100  # of /dev/shm, to begin with
@@ -47,39 +53,43 @@ _FOREVER = 2**62
 
 
 class RowLoader(Configurable):
-    """torchtitan's base class of loaders moves with its version, and nothing asks for it."""
+    """The data loader of torchtitan's Trainer. It is not a subclass of torchtitan's base class,
+    which changes with each version and is never checked."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(Configurable.Config):
+        """What is loaded, in which order."""
+
         dataset_path: str
-        """A folder that `mixit-titan prepare` has written; of a mixture, the first one."""
+        """A folder that `mixit-titan prepare` wrote; for a mixture, the first one."""
         sources: Annotated[list[Source], tyro.conf.Suppress] = field(default_factory=list)
-        """Of a mixture; none: the folder alone."""
+        """The sources of a mixture; empty: the folder alone."""
         weights: Annotated[list[Weights], tyro.conf.Suppress] = field(default_factory=list)
-        """Of the sources."""
+        """The weights of the sources."""
         split: str = "train"
         packing: Packing = "stream"
         seed: int = 0
-        """Of the order of the rows."""
+        """Seed of the order of the rows."""
         workers: int = 0
         """Processes that read ahead; 0: the rank reads by itself."""
         positions: bool = True
-        """Also give each token's position in its document. Rows of one document do without, unless
-        the attention builds its mask from them."""
+        """Also give each token's position in its document. Rows of one document do not need it,
+        unless attention builds its mask from positions."""
         infinite: bool = True
         """Start another epoch after the last row, in another order."""
         limit: int = -1
-        """Rows of a loader that is not infinite; -1: all."""
+        """The number of rows of a loader that is not infinite; -1: all."""
 
         def by_source(self) -> dict[str, "RowLoader.Config"]:
-            """A loader for each source of a mixture, by its name; else this one."""
+            """A config for each source of a mixture, by its name; without a mixture, this
+            config."""
             if not self.sources:
                 return {Path(self.dataset_path).name: self}
             alone = {"sources": [], "weights": []}
             return {s.name: replace(self, dataset_path=s.path, **alone) for s in self.sources}
 
         def identity(self, seq_len: int) -> dict[str, Any]:
-            """What a checkpoint must agree on with the data: the tokens, and the rows."""
+            """What a checkpoint and the data must agree on: the tokens, and the rows."""
             packed, tokenizer = self.packed(seq_len), read_manifest(self.dataset_path).tokenizer
             first = packed[0]
             counted = (self.packing, self.seed, seq_len)
@@ -89,8 +99,8 @@ class RowLoader(Configurable):
             return said | ({_SOURCES: [content(p.split) for p in packed]} if self.sources else {})
 
         def as_of(self, saved: dict[str, Any], *, seq_len: int) -> dict[str, Any]:
-            """The identity for a checkpoint that has saved that one: the same, if no more has
-            happened than that sources were made longer or added."""
+            """Our identity as it was for a checkpoint with the identity `saved`, if since then
+            sources were only extended or added; else our identity."""
             ours, before = self.identity(seq_len), saved.get(_SOURCES)
             if not self.sources or not isinstance(before, list) or len(before) > len(self.sources):
                 return ours
@@ -100,7 +110,8 @@ class RowLoader(Configurable):
             return ours | {key: saved[key] for key in (*CONTENT, _SOURCES) if key in saved}
 
         def packed(self, seq_len: int) -> list[DocumentRows | StreamRows]:
-            """The rows of each source, in the order of the files; a ConfigError if one has none."""
+            """The rows of each source, in the order of the files; raises a ConfigError if a source
+            has none."""
             paths = [source.path for source in self.sources] or [self.dataset_path]
             splits = [open_split(path, self.split) for path in paths]
             return [PACKINGS[self.packing](split, seq_len) for split in splits]
@@ -135,11 +146,11 @@ class RowLoader(Configurable):
         counted = _SETTINGS if config.sources else (*_SETTINGS, *CONTENT)
         self.counted_by = {key: self.identity[key] for key in counted}
         self.consumed = 0  # places, over all ranks
-        self.repeats = [0] * len(packed)  # that have been said
+        self.repeats = [0] * len(packed)  # that have been logged
 
     def __iter__(self) -> Iterator[Batch]:
         first = self.consumed + self.rank * self.batch
-        # Every rank gives as many batches as the others.
+        # Every rank yields equally many batches.
         left = _FOREVER if self.config.infinite else self.batches.end - self.consumed
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="'set_vital' is deprecated")
@@ -148,66 +159,71 @@ class RowLoader(Configurable):
                 batch_size=None,
                 sampler=range(first, first + left + -left % self.global_batch, self.global_batch),
                 num_workers=self.config.workers,
-                pin_memory=has_gpu(),  # which it copies from while the host does other things
+                pin_memory=has_gpu(),  # for asynchronous copies
                 worker_init_fn=_leave_signals_to_the_rank,
-                generator=torch.Generator(),  # it draws a seed for workers: not from the model's
-                # Its own state would be that of one rank and its workers: ours is `consumed`.
+                generator=torch.Generator(),  # for the workers' seed, not the model's generator
+                # Its own state would be specific to one rank and its workers; ours is `consumed`.
                 snapshot_every_n_steps=_FOREVER,
             )
         for batch in _shared_memory_explained(loader) if self.config.workers else loader:
             if isinstance(batch, Exception):
                 raise batch
-            self.consumed += self.global_batch  # when it is given, not when a worker reads ahead
+            self.consumed += self.global_batch  # when it is yielded, not when a worker reads ahead
             if self.config.infinite:
                 self._say_repeats()
             yield batch
 
     def given(self) -> dict[str, tuple[int, int]]:
-        """Of each source by its name, the rows that all ranks together have been given, and how
-        often it has begun again."""
+        """For each source by its name, the rows that all ranks together have been given, and how
+        many times it has started again."""
         return dict(zip(self.names, self.order.given(self.consumed), strict=True))
 
     def _say_repeats(self) -> None:
         for source, (name, (_, repeats)) in enumerate(self.given().items()):
             if repeats > self.repeats[source]:
                 rows = self.order.passes[source].rows
-                logger.info(f"The {rows:,} rows of {name} begin again: this is pass {repeats + 1}")
+                logger.info(
+                    f"All {rows:,} rows of {name} have been used: pass {repeats + 1} begins"
+                )
                 self.repeats[source] = repeats
 
     def state_dict(self) -> dict[str, Any]:
+        """The places consumed, and what they depend on."""
         state = {"consumed": self.consumed, **self.counted_by}
         if self.config.sources:
             state["sources"] = self.order.state(self.consumed)
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Refuse to go on where rows were counted otherwise: `consumed` would mean other rows."""
+        """Resume, unless rows were counted in another way: `consumed` would then mean other
+        rows."""
         different = [
             f"{key} was {state_dict[key]!r} and is {ours!r}"
             for key, ours in self.counted_by.items()
-            if state_dict.get(key, ours) != ours  # the first checkpoints say less
+            if state_dict.get(key, ours) != ours  # the first checkpoints record less
         ]
         if different:
             raise ConfigError(
-                f"the run cannot go on exactly, because {', '.join(different)}: set what it was, "
-                "or choose another --dump_folder"
+                f"the run cannot resume exactly, because {', '.join(different)}: restore the "
+                "setting, or choose another --dump_folder"
             )
         if self.config.sources:
             self.order.continue_from(state_dict.get("sources", "[]"), state_dict["consumed"])
-            self.batches.block = -1  # what was computed before
+            self.batches.block = -1  # discard the block computed before
         self.consumed = state_dict["consumed"]
         self.repeats = [repeats for _, repeats in self.given().values()]
 
 
 def _shared_memory_explained(loader: Iterable[Batch]) -> Iterator[Batch]:
-    """The batches of workers, which come through /dev/shm. A container has 64 MiB of it."""
+    """The batches of workers, which arrive through /dev/shm. A container has 64 MiB of it by
+    default."""
     advice = (
-        "there is no room left in /dev/shm, through which workers hand over their batches: set "
+        "there is no room left in /dev/shm, through which workers pass their batches: set "
         "data.workers = 0, or mount a larger one (docker run --shm-size=8g)"
     )
     if os.path.isdir("/dev/shm"):
         room = os.statvfs("/dev/shm")
-        few = room.f_files and room.f_favail < _LEAST_FILES  # 0: as many as one likes
+        few = room.f_files and room.f_favail < _LEAST_FILES  # 0: unlimited
         if few or room.f_bavail * room.f_frsize < _LEAST_BYTES:
             raise RankFailed(advice)
     try:
@@ -220,8 +236,9 @@ def _shared_memory_explained(loader: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def _leave_signals_to_the_rank(worker: int) -> None:
-    """A terminal sends Ctrl-C to the workers too, and Slurm sends SIGTERM to all processes of a job
-    step: the rank goes on to save, and ends its workers in its own time. They end with it."""
+    """Ignore signals in a worker. A terminal sends Ctrl-C to workers, too, and Slurm sends SIGTERM
+    to all processes of a job step: the rank continues until it has saved, and then ends its
+    workers. They also end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):  # not on macOS
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])

@@ -1,8 +1,8 @@
-"""Damaged token shards of a prepared folder, made again from the source.
+"""Rebuilds damaged token shards of a prepared folder from the source.
 
-A shard holds known documents of its split, so only those are read and encoded. What is made again
-takes the place of the damaged files when it has the checksums of the manifest: it is the same
-bytes, or nothing is changed.
+A shard contains known documents of its split, so only those are read and encoded. The rebuilt files
+replace the damaged ones if they have the checksums of the manifest: either they are the same bytes,
+or nothing is changed.
 """
 
 import contextlib
@@ -43,8 +43,8 @@ def mend(
     on_start: Callable[[list[Shard]], None] = lambda whole: None,
     on_batch: Callable[[EncodedBatch], None] = lambda batch: None,
 ) -> dict[str, str]:
-    """Compute the checksums of all shards of a prepared folder, and make the damaged ones again.
-    The words are those that it was prepared with. Returns what was wrong, by shard."""
+    """Compute the checksums of all shards of a prepared folder, and rebuild the damaged ones. The
+    arguments must be those that it was prepared with. Returns what was wrong, by shard."""
     settings, built = identify(corpus, tokenizer, shard_tokens)
     with alone(folder, wait=False):
         manifest = read_manifest(folder)
@@ -80,7 +80,7 @@ def _mend_tokenizer(
             shutil.rmtree(folder / "tokenizer", ignore_errors=True)
             save()
         check_tokenizer(folder, manifest, AGAIN)
-        say(f"{folder / 'tokenizer'} was damaged: its files are put back")
+        say(f"{folder / 'tokenizer'} was damaged: its files have been restored")
 
 
 def _write_again(
@@ -118,8 +118,8 @@ def _write_again(
                 on_batch(batch)
         except DocumentDiffers:
             raise ConfigError(
-                f"gigatoken does not give all documents the ids of {encoder.exact.name}: run the "
-                f"same command with --encoder {encoder.exact.name}"
+                f"gigatoken does not give all documents the same ids as {encoder.exact.name}: run "
+                f"the same command with --encoder {encoder.exact.name}"
             ) from None
         with writing(folder):
             for writer in writers.values():
@@ -128,7 +128,8 @@ def _write_again(
 
 
 class MendingWriter(SplitWriter):
-    """Shards that are in the manifest: the documents of one split's, one shard after another."""
+    """Writes shards that are in the manifest: the documents of one split, one shard after
+    another."""
 
     def __init__(self, folder: Path, source: str, shard_tokens: int, shards: list[Shard]) -> None:
         self.folder, self.source, self.shard_tokens = folder, source, shard_tokens
@@ -137,31 +138,35 @@ class MendingWriter(SplitWriter):
 
     @property
     def name(self) -> str:
+        """The name of the shard that is being written."""
         return self.left[0].name
 
     def finish(self) -> None:
+        """Finish a shard; raise a ConfigError if it is not the one in the manifest."""
         made = {ending: file.hash.hexdigest() for ending, file in self.files.items()}
         if self.files and made != self.left[0].sha256:
             raise self._changed()
         super().finish()
 
     def enter(self, shard: Shard) -> None:
+        """Go on to the next shard."""
         self.left.popleft()
 
     def check_complete(self) -> None:
+        """Raise a ConfigError unless all shards have been written."""
         if self.left:
             raise self._changed()
 
     def _changed(self) -> ConfigError:
         return ConfigError(
             f"{self.source} has changed since {self.folder} was prepared, and no longer gives "
-            f"{self.name}: get back the files that it was made from, or delete the folder and "
-            "prepare it anew"
+            f"{self.name}: restore the files that it was made from, or delete the folder and "
+            "prepare it again"
         )
 
 
 def _documents(shards: Iterable[Shard], names: set[str]) -> Iterator[range]:
-    """The numbers of the documents of some of a split's shards."""
+    """The numbers of the documents in some of a split's shards."""
     first = 0
     for shard in shards:
         if shard.name in names:

@@ -24,7 +24,7 @@ import numpy as np
 from mixit_titan.errors import ConfigError
 
 LONGEST = 100_000
-"""Places of a pattern: it is computed when a run starts."""
+"""The most places of a pattern, which is computed when a run starts."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Source:
 
     path: str
     name: str
-    """In the log and in the metrics."""
+    """The name in the log and in the metrics."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Weights:
 
 
 ALONE = (Weights(0, (1,)),)
-"""One source."""
+"""The weights of a single source."""
 
 
 class Mixture:
-    """The sources by the weights of one spell after another, the first of which begins at 0."""
+    """The sources by the weights of consecutive spells, the first of which begins at 0."""
 
     def __init__(self, spells: Sequence[Weights]) -> None:
         self.firsts = np.array([spell.first for spell in spells])
@@ -74,21 +74,21 @@ class Mixture:
         return sources, nth
 
     def given(self, places: int) -> list[int]:
-        """The rows of each source in the first `places`."""
+        """The number of rows of each source in the first `places`."""
         spell = int(np.searchsorted(self.firsts, places, side="right")) - 1
         inside = _given(self.parts[spell], places - int(self.firsts[spell]))
         return (self.before[spell] + inside).tolist()
 
 
 def whole_numbers(weights: Sequence[float]) -> tuple[int, ...]:
-    """Weights as the decimal numbers that they are written as, in whole numbers without a common
-    factor."""
+    """Weights as whole numbers without a common factor, exact for the decimal numbers as
+    written."""
     exact = [Fraction(str(weight)) for weight in weights]
     scale = math.lcm(*(weight.denominator for weight in exact))
     whole = [int(weight * scale) for weight in exact]
     common = math.gcd(*whole)
     if common == 0:
-        raise ConfigError("data.sources: no source has a weight above 0: give one")
+        raise ConfigError("data.sources: no source has a weight above 0: set one")
     parts = tuple(number // common for number in whole)
     if sum(parts) > LONGEST:
         raise ConfigError(
@@ -106,7 +106,7 @@ def _given(parts: tuple[int, ...], places: int) -> np.ndarray:
 
 @functools.cache
 def _pattern(parts: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The source of each place, and the rows of that source before it."""
+    """The source of each place, and the number of rows of that source before it."""
     total, counts = sum(parts), [0] * len(parts)
     sources, rows = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)
     for place in range(total):

@@ -1,7 +1,14 @@
-"""Rows of tokens out of documents: one document a row, or all documents in a stream.
+"""Rows of tokens from documents: one document per row, or all documents as a stream.
 
-A row of L inputs has L labels, each the token after its input. What is no token of the same
-document after it (padding, the first token of the next document) is ignored in the loss.
+A row of L inputs has L labels, each the token after its input. A label that is not a token of the
+same document (padding, or the first token of the next document) is ignored in the loss. With
+documents `a b .` and `c d .` (`.` ends a document, `-` is ignored) and L = 4:
+
+    packing     inputs     labels     positions
+    documents   a b . .    b . - -    0 1 2 3
+                c d . .    d . - -    0 1 2 3
+    stream      a b . c    b . - d    0 1 2 0
+                d . . .    . - - -    0 1 2 3
 """
 
 from typing import Literal
@@ -18,7 +25,7 @@ Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class DocumentRows:
-    """Row i is document i, cut to L + 1 tokens, padded with end-of-text."""
+    """Row i is document i, cut to L + 1 tokens and padded with end-of-text."""
 
     def __init__(self, split: TokenSplit, seq_len: int) -> None:
         self.split, self.seq_len = split, seq_len
@@ -27,6 +34,7 @@ class DocumentRows:
             raise ConfigError(f"{split.folder} has no {split.name} document: prepare more text")
 
     def read(self, indices: np.ndarray) -> Rows:
+        """These rows."""
         starts, stops = self.split.bounds(indices)
         stops = np.minimum(stops, starts + self.seq_len + 1)
         inputs, labels = _read(self.split, starts, stops, self.seq_len)
@@ -34,10 +42,10 @@ class DocumentRows:
 
 
 class StreamRows:
-    """The documents one after another, cut into rows of L; only the last one is padded.
+    """The documents one after another, cut into rows of L; only the last row is padded.
 
-    Positions restart at each document, and at each row: a document that goes on in the next row
-    starts anew there, because nothing of the row before is visible.
+    Positions restart at each document and at each row: a document that continues in the next row
+    starts again there, because nothing of the previous row is visible.
     """
 
     def __init__(self, split: TokenSplit, seq_len: int) -> None:
@@ -50,6 +58,7 @@ class StreamRows:
             )
 
     def read(self, indices: np.ndarray) -> Rows:
+        """These rows."""
         starts = indices * self.seq_len
         stops = np.minimum(starts + self.seq_len + 1, self.split.tokens)
         inputs, labels = _read(self.split, starts, stops, self.seq_len)
@@ -59,8 +68,8 @@ class StreamRows:
         return inputs, labels, _positions(rows[inside], begins[inside], inputs.shape)
 
     def _begins(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The documents that begin within the rows, but for a row's first token: the row of each,
-        and where in the row."""
+        """The documents that begin within the rows, except at a row's first token: the row of each,
+        and the column."""
         low = self.split.documents_before(starts + 1)
         counts = self.split.documents_before(stops) - low
         rows = np.repeat(np.arange(len(starts)), counts)
@@ -79,7 +88,7 @@ def _positions(rows: np.ndarray, begins: np.ndarray, shape: tuple[int, ...]) -> 
 def _read(
     split: TokenSplit, starts: np.ndarray, stops: np.ndarray, seq_len: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the tokens start..stop: all but the last are inputs, all but the first labels."""
+    """Rows of the tokens start..stop: all but the last are inputs, all but the first are labels."""
     inputs = np.empty((len(starts), seq_len), dtype=np.int64)
     labels = np.empty((len(starts), seq_len), dtype=np.int64)
     for row, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""What the two ways to pack documents into rows cost, for rows of several lengths."""
+"""What the two ways of packing documents into rows cost, for rows of several lengths."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -12,23 +12,23 @@ class PackingCosts(NamedTuple):
     """Shares of a split, for rows of one length."""
 
     documents_split: float
-    """packing = "stream": documents that continue in another row, where they begin anew."""
+    """packing = "stream": documents that continue in another row, where they start again."""
     tokens_cut_off: float
     """packing = "documents": tokens beyond the end of their document's row."""
     padding: float
-    """packing = "documents": places of the rows that no token is in."""
+    """packing = "documents": places of the rows without a token."""
 
 
 def packing_costs(folder: Path, manifest: Manifest, split: str, seq_len: int) -> PackingCosts:
-    """A row has L inputs and, by the label of the last, L + 1 tokens; a stream's next row begins
-    with that label."""
+    """The costs for a split. A row has L inputs and, with the label of the last one, L + 1 tokens;
+    the next row of a stream begins with that label."""
     cut = padding = divided = first = 0
     for shard in manifest.splits[split].shards:
         ends = _ends(folder, manifest, shard)
         lengths = np.diff(ends, prepend=0)
         cut += int(np.maximum(lengths - seq_len - 1, 0).sum())
         padding += int(np.maximum(seq_len + 1 - lengths, 0).sum())
-        # The rows of the first and of the last input: the end of a text is only a label.
+        # The rows of the first and of the last input; the end of a text is only a label.
         starts, lasts = first + ends - lengths, first + ends - 2
         divided += int((starts // seq_len < lasts // seq_len).sum())
         first += shard.tokens

@@ -1,8 +1,8 @@
-"""A pseudo-random order of n things that is computed, not stored: a Feistel network.
+"""A pseudo-random permutation of n things that is computed, not stored: a Feistel network.
 
 A Feistel network is a bijection of 2k-bit numbers whatever its round function is. An image of n or
 more is sent through it again until it falls below n (cycle walking), which makes it a bijection of
-0..n-1. Less than four times n numbers have 2k bits, so that takes fewer than four turns on average.
+0..n-1. There are fewer than 4n numbers of 2k bits, so that takes fewer than four turns on average.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ _ROUNDS = 6
 
 
 def permuted(indices: np.ndarray, n: int, *, seed: int, epoch: int) -> np.ndarray:
-    """Where each of `indices` (below n) stands in the order of this seed and epoch."""
+    """The images of `indices` (below n) under the permutation of this seed and epoch."""
     half = np.uint64(max(1, -(-(n - 1).bit_length() // 2)))
     keys = _round_keys(seed, epoch)
     out = np.array(indices, dtype=np.uint64)
@@ -33,7 +33,7 @@ def _feistel(x: np.ndarray, half: np.uint64, keys: np.ndarray) -> np.ndarray:
 
 
 def _round_keys(seed: int, epoch: int) -> np.ndarray:
-    """Of their own for each epoch."""
+    """Different keys for each epoch."""
     start = _mix(np.array([seed % 2**64], dtype=np.uint64))
     first = np.uint64(1 + _ROUNDS * epoch)
     return _mix(start + first + np.arange(_ROUNDS, dtype=np.uint64))

@@ -1,8 +1,8 @@
-"""A corpus to token shards (shards.py), so that an interrupted preparation goes on.
+"""Tokenizes a corpus into shards (shards.py); an interrupted preparation resumes.
 
-Documents are always read in the same order, and a shard is finished by its tokens alone: the same
-corpus gives the same bytes, by any number of workers and interruptions. The journal
-(`.prepare.json`) says which shards are whole. Whoever goes on skips their documents.
+Documents are always read in the same order, and a shard ends by its number of tokens alone: the
+same corpus gives the same bytes, with any number of workers and interruptions. The journal
+(`.prepare.json`) lists the complete shards, whose documents are skipped when it resumes.
 """
 
 import os
@@ -62,9 +62,9 @@ def prepare(
 ) -> Manifest:
     """Write the shards of a corpus, or those that are missing.
 
-    `tokenizer` is a name as in `data.tokenizer`, or the size of one to be trained on the corpus.
-    With `keep`, the files of a corpus that is elsewhere stay in the folder when they are read.
-    With `wait`, another process that prepares the same folder is waited for.
+    `tokenizer` is a name as in `data.tokenizer`, or the size of one to train on the corpus. With
+    `keep`, the files of a remote corpus stay in the folder after they are read. With `wait`,
+    another process that prepares the same folder is waited for.
     """
     settings, built = identify(corpus, tokenizer, shard_tokens)
     if folder.exists() and not folder.is_dir():
@@ -94,7 +94,7 @@ def prepare(
 def identify(
     corpus: Corpus, tokenizer: str | int, shard_tokens: int
 ) -> tuple[dict[str, Any], BaseTokenizer | None]:
-    """What decides on the bytes of the shards, and the tokenizer unless it is to be trained."""
+    """What determines the bytes of the shards, and the tokenizer unless it is to be trained."""
     settings = corpus.settings() | {"shard_tokens": shard_tokens}
     if isinstance(tokenizer, int):
         check_vocabulary(tokenizer)
@@ -111,14 +111,15 @@ def _finished(folder: Path, settings: dict[str, Any]) -> Manifest:
 
 
 def available_workers() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def save_tokenizer(
     folder: Path, name: str | int, tokenizer: BaseTokenizer | None, corpus: Corpus
 ) -> BaseTokenizer:
-    """Put the tokenizer's files into the folder. One that is to be trained is, unless it was."""
+    """Put the tokenizer's files into the folder, after training it if that is asked for and not
+    done yet."""
     if isinstance(name, int):
         if saved_tokenizer(folder) is None:
             train_tokenizer(corpus.documents(), name, folder / "tokenizer")
@@ -137,7 +138,7 @@ def _dtype(tokenizer: BaseTokenizer) -> np.dtype:
 
 
 def _command(journal: Journal, corpus: Corpus, tokenizer: str | int) -> list[str]:
-    """The words that prepare the same shards, in any working directory and folder."""
+    """The command that prepares the same shards, in any working directory and folder."""
     words = ["mixit-titan", "prepare", *corpus.words]
     if isinstance(tokenizer, int):
         words += ["--train-tokenizer", str(tokenizer)]
@@ -164,7 +165,7 @@ def _manifest(
         dtype=_dtype(tokenizer).name,
         tokenizer=TokenizerRecord(
             name=f"trained-{name}" if isinstance(name, int) else Path(name).name,
-            # Known already for one that was not trained here, and slow for a large vocabulary.
+            # Already known unless it was trained here; slow to compute for a large vocabulary.
             fingerprint=journal.settings.get("tokenizer") or fingerprint(tokenizer),
             vocab_size=vocabulary(tokenizer),
             eos_id=tokenizer.eos_id,

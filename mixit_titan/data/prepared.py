@@ -1,4 +1,5 @@
-"""The token shards behind `data.path`: the folder itself, or a text's, prepared and kept."""
+"""The token shards behind `data.path`: the folder itself, or those of a text, prepared and
+cached."""
 
 import hashlib
 from pathlib import Path
@@ -14,12 +15,12 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.files import cache_folder, json_text
 from mixit_titan.log import logger
 
-_LITTLE = 2**25  # bytes that are tokenised before processes are worth their start
+_LITTLE = 2**25  # bytes for which starting processes is not worth the time
 
 
 def prepared_data(path: str, tokenizer: str | None, *, vocab: int) -> tuple[str, str]:
-    """The folder of token shards, found to be complete, and the name of its tokenizer. A text is
-    tokenized first; synthetic tokens are drawn, out of `vocab`."""
+    """The folder of token shards, verified to be complete, and the name of its tokenizer. A text is
+    tokenized first; synthetic tokens are drawn from `vocab`."""
     if path == SYNTHETIC:
         if tokenizer is not None:
             raise ConfigError(
@@ -28,7 +29,7 @@ def prepared_data(path: str, tokenizer: str | None, *, vocab: int) -> tuple[str,
         folder = synthetic_folder(vocab)
         return str(folder), verify(folder).tokenizer.name
     if not is_prepared(path) and any(Path(path).glob("*.tokens")):
-        read_manifest(path)  # which says that there is none
+        read_manifest(path)  # raises because there is none
     folder = prepared_folder(path, tokenizer or "bytes")
     manifest = verify(folder)
     if tokenizer is None:
@@ -39,8 +40,8 @@ def prepared_data(path: str, tokenizer: str | None, *, vocab: int) -> tuple[str,
 
 
 def prepared_folder(path: str, tokenizer: str) -> Path:
-    """A folder of token shards for a run. Several processes may ask at once: one prepares, the
-    others wait for it."""
+    """A folder of token shards for a run. Several processes may ask at once: one prepares it, and
+    the others wait."""
     if is_prepared(path):
         return Path(path)
     if path != STDLIB and not Path(path).exists():
@@ -49,7 +50,7 @@ def prepared_folder(path: str, tokenizer: str) -> Path:
             f"text file or a folder of them, {STDLIB!r} for the Python standard library's "
             f"sources, or {SYNTHETIC!r} for random tokens"
         )
-    # A whole path: a folder may be called like a corpus of the hub.
+    # An absolute path, because a folder may have the name of a corpus of the hub.
     corpus = find_corpus(path if path == STDLIB else str(Path(path).resolve()))
     assert isinstance(corpus.files, LocalFiles)
     place = str(corpus.files.root)
@@ -57,7 +58,7 @@ def prepared_folder(path: str, tokenizer: str) -> Path:
     digest = hashlib.sha256(json_text(key).encode()).hexdigest()[:16]
     folder = cache_folder() / f"{corpus.name}-{digest}"
     if not is_prepared(folder):
-        logger.info(f"Tokenising {path} into {folder}, once")
+        logger.info(f"Tokenizing {path} into {folder}, once")
         workers = 1 if corpus.files.bytes < _LITTLE else available_workers()
         prepare(corpus, tokenizer, folder, workers=workers, wait=True)
     return folder
@@ -67,6 +68,6 @@ def _check_same(name: str, manifest: Manifest, folder: Path) -> None:
     if fingerprint(build_tokenizer(name)) != manifest.tokenizer.fingerprint:
         raise ConfigError(
             f"the tokenizer {name!r} is not the one that {folder} was prepared with, which is "
-            f"{manifest.tokenizer.name!r}: take data.tokenizer out of the config (on the "
-            "command line: --data.tokenizer=), or prepare the text again"
+            f"{manifest.tokenizer.name!r}: remove data.tokenizer from the config (on the command "
+            "line: --data.tokenizer=), or prepare the text again"
         )

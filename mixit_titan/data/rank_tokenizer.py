@@ -1,5 +1,5 @@
-"""Byte-pair encoding by a file of ranks in tiktoken's format: GPT-2's, GPT-4's, Llama-3's, or one
-of the user's own."""
+"""Byte-pair encoding from a file of ranks in tiktoken's format: that of GPT-2, GPT-4, Llama-3, or
+one of the user's own."""
 
 import binascii
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torchtitan.components.tokenizer import BaseTokenizer
 from mixit_titan.errors import ConfigError
 from mixit_titan.reading import regular
 
-# How text is cut into pieces before the merges, by GPT-2, GPT-4, Llama-3 and GPT-4o.
+# How GPT-2, GPT-4, Llama-3 and GPT-4o cut text into pieces before the merges.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 GPT4 = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
@@ -27,9 +27,9 @@ GPT4O = (
     rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# The same pieces, faster: all that needs no look ahead is one group, which tiktoken 0.14 searches
+# The same pieces, faster: everything without lookahead is one group, which tiktoken 0.14 searches
 # at once (benchmarks/prepare.py). And readable to Hugging Face's tokenizers, for an export: there
-# `{1,3}+` would be another thing.
+# `{1,3}+` would have another meaning.
 _FAST = {
     GPT2: r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)|\s++$|\s+(?!\S)|\s",
     GPT4: (
@@ -41,20 +41,22 @@ _FAST = {
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)|\s++$|\s+(?!\S)|\s"
     ),
 }
-# A file of ranks does not say how text is cut, nor its end-of-text id. By the number of ranks:
+# A file of ranks contains neither the pattern nor the end-of-text id. By the number of ranks:
 # p50k_base, cl100k_base and o200k_base.
 _PUBLISHED = {50280: (GPT2, 50256), 100256: (GPT4, 100257), 199998: (GPT4O, 199999)}
-_LIKE_GPT2 = 100_000  # fewer ranks than these are cut as GPT-2 does
+_LIKE_GPT2 = 100_000  # with fewer ranks, text is cut as by GPT-2
 _LONGEST = 2**16  # bytes of a line
 _LLAMA3_RANKS, _LLAMA3_SPECIALS = 128000, 256
 
 
 class RankTokenizer(BaseTokenizer):
-    """Byte-pair encoding by a file of ranks in tiktoken's format: `*.tiktoken`, or Llama-3's
+    """Byte-pair encoding from a file of ranks in tiktoken's format: `*.tiktoken`, or Llama-3's
     `tokenizer.model`, with its 256 special tokens."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseTokenizer.Config):
+        """The path of the file."""
+
         path: str
 
     def __init__(self, config: Config, *, tokenizer_path: str = "") -> None:
@@ -74,12 +76,15 @@ class RankTokenizer(BaseTokenizer):
         )
 
     def encode(self, text: str, *, add_bos: bool = False, add_eos: bool = False) -> list[int]:
+        """The ids of a text, in which special tokens are plain text."""
         return self.encoding.encode_ordinary(text) + ([self.eos_id] if add_eos else [])
 
     def decode(self, ids: list[int]) -> str:
+        """The text of ids."""
         return self.encoding.decode(ids)
 
     def get_vocab_size(self) -> int:
+        """The number of ids, special tokens included."""
         return self.encoding.n_vocab
 
 
@@ -96,20 +101,20 @@ def _read_ranks(path: str) -> dict[bytes, int]:
                     "a token in base64 and its rank"
                 ) from None
     if not len(ranks) == len(set(ranks.values())) == number:
-        raise ConfigError(f"{path} is damaged or cut short, a rank is there twice: fetch it again")
+        raise ConfigError(f"{path} is damaged or truncated, a rank occurs twice: download it again")
     if len(ranks) < 256:
-        raise ConfigError(f"{path} has {len(ranks)} ranks: a byte-level tokenizer has 256 at least")
+        raise ConfigError(f"{path} has {len(ranks)} ranks: a byte-level tokenizer has at least 256")
     return ranks
 
 
 def _pattern(ranks: dict[bytes, int], path: str) -> tuple[str, int]:
-    """How text is cut, and the end-of-text id."""
+    """The pattern that cuts text, and the end-of-text id."""
     if len(ranks) in _PUBLISHED:
         return _PUBLISHED[len(ranks)]
     if len(ranks) >= _LIKE_GPT2:
         raise ConfigError(
-            f"{path} has {len(ranks):,} ranks, and how its tokenizer cuts text is not known: name "
-            "a folder with its tokenizer.json instead"
+            f"{path} has {len(ranks):,} ranks, and it is not known how its tokenizer cuts text: "
+            "name a folder with its tokenizer.json instead"
         )
     return GPT2, max(ranks.values()) + 1
 

@@ -1,9 +1,10 @@
-"""Files as texts: .jsonl (also .gz and .zst) and .parquet by records, other files in pieces.
+"""Reads files as texts: .jsonl (also .gz and .zst) and .parquet by records, other files in pieces.
 
-A text is handed on as bytes that were found to be UTF-8: what reads for several processes should do
-little.
+A text is passed on as bytes that were checked to be UTF-8: a process that reads for several others
+should do little.
 
-Nothing is held whole: a text file of any size, also one without a newline, goes through in pieces.
+No file is ever held completely in memory: a text file of any size, even one without a newline, is
+read in pieces.
 """
 
 import contextlib
@@ -25,16 +26,17 @@ from mixit_titan.reading import regular
 RECORDS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 KINDS = (".txt", *RECORDS)
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-PIECE = 2**18  # bytes; the standard library's largest source is below
+PIECE = 2**18  # bytes; the standard library's largest source is smaller
 _LONGEST = 2**30  # bytes of a line of JSON
 
 
 def has_records(name: str) -> bool:
+    """Whether a file consists of records, by its name."""
     return name.endswith(RECORDS)
 
 
 def reading_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Texts come before records in a corpus."""
+    """The names in the order in which a corpus reads them: texts before records."""
     return tuple(sorted(names, key=lambda name: (has_records(name), name)))
 
 
@@ -49,8 +51,8 @@ def read_records(file: Path, text_key: str) -> Iterator[bytes]:
 
 
 def row_groups(file: Path, text_key: str) -> list[tuple[int, int, int]]:
-    """The first row, the number of rows and the bytes of the texts of each row group of a
-    .parquet file."""
+    """For each row group of a .parquet file, its first row, its number of rows and the bytes of its
+    texts."""
     with _readable(file):
         table = _open_table(file, text_key)
         groups, first = [], 0
@@ -69,7 +71,7 @@ def read_row_group(file: Path, number: int, text_key: str, first_row: int) -> It
     """The texts of a row group."""
     with _readable(file):
         table, row = _open_table(file, text_key), first_row
-        # Few rows at a time, by no threads of its own: other processes have the cores.
+        # Few rows at a time and without threads, because other processes have the cores.
         columns = {"columns": [text_key], "row_groups": [number]}
         for batch in table.iter_batches(batch_size=128, use_threads=False, **columns):
             column = batch.column(0)
@@ -87,7 +89,7 @@ def _readable(file: Path) -> Iterator[None]:
         yield
     except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
         raise ConfigError(
-            f"{file} cannot be read, it may be damaged or cut short ({error}): fetch it again"
+            f"{file} cannot be read, it may be damaged or truncated ({error}): download it again"
         ) from None
 
 
@@ -99,14 +101,15 @@ def _open_table(file: Path, text_key: str) -> pq.ParquetFile:
     return table
 
 
-@functools.lru_cache(maxsize=1)  # a table of many row groups says much of itself
+@functools.lru_cache(maxsize=1)  # the metadata of many row groups are large
 def _opened_table(file: Path, *state: int) -> pq.ParquetFile:
     return pq.ParquetFile(file)
 
 
 def read_pieces(file: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-    """The text between two bytes of a file. A piece ends at an empty line, else at a line's end,
-    else before a space, else between two characters; joined, the pieces are the text."""
+    """The text between two bytes of a file, in pieces. A piece ends at an empty line, else at the
+    end of a line, else before a space, else between two characters; joined, the pieces are the
+    text."""
     with opened(file) as stream:
         stream.seek(start)
         left = (file.stat().st_size if stop is None else stop) - start
@@ -124,7 +127,7 @@ def read_pieces(file: Path, start: int = 0, stop: int | None = None) -> Iterator
 
 @contextlib.contextmanager
 def opened(file: Path) -> Iterator[BinaryIO]:
-    """A text file; a ConfigError if it cannot be opened, or within if it cannot be read."""
+    """Open a text file; raise a ConfigError if that fails, or if reading fails in the block."""
     try:
         with open(file, "rb", opener=regular) as stream:
             yield stream
@@ -143,7 +146,7 @@ def _end_of_piece(block: bytes) -> int:
 
 
 def before_character(block: bytes, place: int) -> int:
-    """The last place up to this one where a character of UTF-8 begins."""
+    """The last place up to this one at which a UTF-8 character begins."""
     while place > 0 and block[place] & 0xC0 == 0x80:
         place -= 1
     return place
@@ -182,9 +185,9 @@ def _field(line: str, text_key: str, where: str) -> Any:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} is not JSON ({error}): mend or remove the line") from None
+        raise ConfigError(f"{where} is not JSON ({error}): fix or remove the line") from None
     if not isinstance(record, dict):
-        raise ConfigError(f"{where} is not a JSON object: one with the text in it is expected")
+        raise ConfigError(f"{where} is not a JSON object: expected one that contains the text")
     if text_key not in record:
         raise _absent(where, text_key, list(record))
     return record[text_key]
@@ -197,12 +200,12 @@ def _encode(text: Any, text_key: str, where: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise ConfigError(
-            f"{where}: {text_key!r} has half of a surrogate pair in it: mend or remove the record"
+            f"{where}: {text_key!r} contains half of a surrogate pair: fix or remove the record"
         ) from None
 
 
 def _check_column(column: pa.Array, text_key: str, file: Path, row: int) -> None:
-    """Raise unless all are texts in UTF-8."""
+    """Raise unless all values are UTF-8 texts."""
     strings = any(is_text(column.type) for is_text in _TEXT)
     try:
         column.validate(full=True)
@@ -220,10 +223,10 @@ def _check_column(column: pa.Array, text_key: str, file: Path, row: int) -> None
 
 def _no_text(value: Any, text_key: str, where: str) -> ConfigError:
     return ConfigError(
-        f"{where}: {text_key!r} is {value!r:.40}, which is no text: mend or remove the record"
+        f"{where}: {text_key!r} is {value!r:.40}, which is not a text: fix or remove the record"
     )
 
 
 def _absent(where: str, text_key: str, keys: list[str]) -> ConfigError:
     there = ", ".join(keys) or "none"
-    return ConfigError(f"{where} has no key {text_key!r} (there are: {there}): name it, --text-key")
+    return ConfigError(f"{where} has no key {text_key!r} (it has: {there}): set --text-key")

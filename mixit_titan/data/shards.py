@@ -1,10 +1,12 @@
 """Token shards on disk: what `mixit-titan prepare` writes, read by memory mapping.
 
-FOLDER/manifest.json        what is there; written last, so a folder without it is not whole
-FOLDER/train-00000.tokens   ids, little endian: documents one after another, each with its
-                            end-of-text id
-FOLDER/train-00000.ends     uint64, little endian: for each document, how many tokens of the
-                            shard there are up to and with its end-of-text id
+FOLDER/manifest.json        the description; written last, so without it the folder is incomplete
+FOLDER/train-00000.tokens   ids, little endian: documents one after another, each followed by
+                            its end-of-text id
+FOLDER/train-00000.ends     uint64, little endian: for each document, the number of tokens of the
+                            shard up to and including its end-of-text id
+
+With the end-of-text id 9, the documents `5 6` and `7` are 5 6 9 7 9, and their ends are 3 5.
 """
 
 import bisect
@@ -26,11 +28,11 @@ from mixit_titan.reading import WrongFile, read_json, regular
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-AGAIN = "delete the folder and prepare it again"  # prepare leaves a folder with a manifest alone
+AGAIN = "delete the folder and prepare it again"  # prepare does not touch a folder with a manifest
 _DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 END_DTYPE = np.dtype("<u8")
-_MAPPINGS = 2**15  # half of what Linux allows a process
-_OTHER_FILES = 256  # that a process may have open besides those of a split
+_MAPPINGS = 2**15  # half of what Linux allows per process
+_OTHER_FILES = 256  # reserved for files that do not belong to a split
 
 _COUNTS = {"documents": COUNT, "tokens": COUNT, "bytes": COUNT}
 SHARD_FORM = {"name": str, **_COUNTS, "sha256": {"tokens": str, "ends": str}}
@@ -44,26 +46,29 @@ _FORM = {
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
+    """One pair of files, with its counts and checksums."""
+
     name: str
     documents: int
     tokens: int
     """With the end-of-text ids."""
     bytes: int
-    """Of the texts, in UTF-8."""
+    """Bytes of the texts in UTF-8."""
     sha256: dict[str, str]
-    """Of the two files, by their ending: `tokens`, `ends`."""
+    """Of the two files, by their endings: `tokens`, `ends`."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w-]*", self.name, re.ASCII):  # it becomes a path
             raise WrongForm(f"a shard is called {self.name!r:.60}")
 
     def files(self, folder: Path) -> dict[str, Path]:
+        """The two files, by their endings."""
         return {ending: folder / f"{self.name}.{ending}" for ending in ("tokens", "ends")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """The counts are the sums over the shards."""
+    """The shards of a split; the counts are sums over the shards."""
 
     documents: int
     tokens: int
@@ -73,6 +78,8 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerRecord:
+    """The tokenizer that made the tokens."""
+
     name: str
     fingerprint: str
     vocab_size: int
@@ -81,14 +88,17 @@ class TokenizerRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
+    """The description of a prepared folder."""
+
     source: dict[str, Any]
     dtype: str
-    """Of the ids: uint16 or uint32."""
+    """The type of the ids: uint16 or uint32."""
     tokenizer: TokenizerRecord
     splits: dict[str, Split]
 
     @property
     def id_dtype(self) -> np.dtype:
+        """The type of the ids, for numpy."""
         return _DTYPES[self.dtype]
 
     def mending(self, folder: Path) -> str:
@@ -96,32 +106,34 @@ class Manifest:
         if "settings" not in self.source:  # not made from texts
             return AGAIN
         if "command" not in self.source:  # of an earlier version
-            return "run the command that prepared the folder again, with --verify, to mend it"
+            return "run the command that prepared the folder again, with --verify, to repair it"
         words = [*self.source["command"], "--out", str(folder), "--verify"]
-        return f"mend it with:\n  {shlex.join(words)}"
+        return f"repair it with:\n  {shlex.join(words)}"
 
 
 def is_prepared(folder: str | Path) -> bool:
+    """Whether a folder contains complete token shards."""
     return (Path(folder) / MANIFEST).is_file()
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest, which makes the folder a prepared one."""
     write_json(folder / MANIFEST, {"format": FORMAT, **asdict(manifest)})
 
 
 def read_manifest(folder: str | Path) -> Manifest:
-    """The manifest of a prepared folder; what is damaged in it is named."""
+    """The manifest of a prepared folder; raises a ConfigError that names what is damaged."""
     path = Path(folder) / MANIFEST
     try:
         table = read_json(path, dict, advice=AGAIN)
     except FileNotFoundError:
         raise ConfigError(
-            f"{folder} has no {MANIFEST}, so no whole token shards: run mixit-titan prepare "
-            "(again; an interrupted one goes on)"
+            f"{folder} has no {MANIFEST}, so its token shards are not complete: run mixit-titan "
+            "prepare (if it was interrupted, it resumes)"
         ) from None
     if table.get("format") != FORMAT:
         raise ConfigError(
-            f"{path} is of format {table.get('format')!r:.40} and this version reads {FORMAT}: "
+            f"{path} has format {table.get('format')!r:.40}, and this version reads {FORMAT}: "
             "prepare the text again, into a new folder"
         )
     try:
@@ -158,12 +170,12 @@ def _split(table: dict[str, Any]) -> Split:
 
 
 def _only(table: dict[str, Any], cls: type) -> dict[str, Any]:
-    """What the dataclass knows: a later version may say more."""
+    """The keys that the dataclass knows: a later version may write more."""
     return {field.name: table[field.name] for field in fields(cls)}
 
 
 def map_shard(folder: Path, shard: Shard, dtype: np.dtype, ending: str) -> np.ndarray:
-    """The ids of a shard, or the ends of its documents."""
+    """The ids of a shard, or the ends of its documents, memory-mapped."""
     path = shard.files(folder)[ending]
     kind, count = (dtype, shard.tokens) if ending == "tokens" else (END_DTYPE, shard.documents)
     try:
@@ -171,14 +183,14 @@ def map_shard(folder: Path, shard: Shard, dtype: np.dtype, ending: str) -> np.nd
             mapped = np.memmap(file, dtype=kind, mode="r", shape=(count,))
     except (OSError, ValueError) as error:
         raise WrongFile(path, str(error), AGAIN) from None
-    return mapped.view(np.ndarray)  # slices of a plain array are much cheaper
+    return mapped.view(np.ndarray)  # slicing a plain array is much cheaper
 
 
 class TokenSplit:
     """One split of a prepared folder as one long array of tokens, in a fixed order of shards.
 
-    Files are mapped when they are first read. A split can be sent to another process: only its
-    description goes.
+    Files are mapped when they are first read. Only the description is pickled when a split is sent
+    to another process.
     """
 
     def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
@@ -191,7 +203,7 @@ class TokenSplit:
         self.shards = [shard for shard in split.shards if shard.documents]
         self.first_token = np.cumsum([0, *(shard.tokens for shard in self.shards)])
         self.first_document = np.cumsum([0, *(shard.documents for shard in self.shards)])
-        self._first_token = self.first_token.tolist()  # bisect is quicker on a list
+        self._first_token = self.first_token.tolist()  # bisect is faster on a list
         self._open()
 
     def _open(self) -> None:
@@ -211,7 +223,7 @@ class TokenSplit:
             raise WrongFile(wrong.path, wrong.problem, self.mending) from None
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Tokens start..stop of the whole split: a view of the file where they lie in one shard."""
+        """Tokens start..stop of the split: a view of the file if they are all in one shard."""
         if not 0 <= start <= stop <= self.tokens:
             raise IndexError(f"tokens {start}..{stop} of {self.tokens}")
         shard = bisect.bisect_right(self._first_token, start) - 1
@@ -240,8 +252,10 @@ class TokenSplit:
         return starts, stops
 
     def changed(self, found: str) -> RankFailed:
-        """For what is found in files that were verified when the run began."""
-        return RankFailed(f"{self.folder} was changed meanwhile, it has {found}: {self.mending}")
+        """The error for damage in files that were verified when the run began."""
+        return RankFailed(
+            f"{self.folder} has changed during the run, it has {found}: {self.mending}"
+        )
 
     def documents_before(self, tokens: np.ndarray) -> np.ndarray:
         """How many documents begin before each of `tokens` (above 0) of the split."""
@@ -249,8 +263,8 @@ class TokenSplit:
         counts = np.empty_like(tokens)
         for shard in np.unique(shards):
             here = shards == shard
-            # An end is the beginning of the next document. Searched in its own type: NumPy would
-            # convert the whole file to another.
+            # The end of a document is the beginning of the next. Searched in the type of the file,
+            # because NumPy would otherwise convert all of it.
             local = (tokens[here] - self.first_token[shard]).astype(END_DTYPE)
             found = np.searchsorted(self._map(int(shard), "ends"), local)
             counts[here] = self.first_document[shard] + 1 + found
@@ -258,11 +272,11 @@ class TokenSplit:
 
 
 def _files_to_open() -> int:
-    """Each mapping holds a file open. Rows come in random order: where not all files can stay open,
-    most reads map one anew."""
+    """How many files to keep open: each mapping holds one. Rows come in random order, so that most
+    reads have to map a file again where not all can stay open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they claim
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
     allowed = _MAPPINGS if soft == resource.RLIM_INFINITY else min(soft, _MAPPINGS)
@@ -270,6 +284,7 @@ def _files_to_open() -> int:
 
 
 def open_split(folder: str | Path, name: str) -> TokenSplit:
+    """One split of a prepared folder; raises a ConfigError where it has none of that name."""
     manifest = read_manifest(folder)
     if name not in manifest.splits:
         raise ConfigError(

@@ -1,5 +1,5 @@
-"""Corpora by name: FineWeb-edu, WikiText, the standard library's sources, or files here or
-elsewhere."""
+"""Corpora by name: FineWeb-edu, WikiText, the standard library's sources, or local and remote
+files."""
 
 import difflib
 import sysconfig
@@ -29,18 +29,17 @@ def find_corpus(
     train_documents: int | None = None,
     validation_documents: int | None = None,
 ) -> Corpus:
-    """`name` is that of a corpus, a path or a URL. `local` has the files of a corpus of the hub."""
+    """The corpus with this name, path or URL. `local` is a folder with the files of a corpus from
+    the hub."""
     counts = {"train_documents": train_documents, "validation_documents": validation_documents}
     for key, count in counts.items():
         if count is not None and count < 1:
             raise ConfigError(f"--{key.replace('_', '-')} is {count}: it must be at least 1")
     on_hub = name == FINEWEB or name in WIKITEXT
     if local is not None and not on_hub:
-        raise ConfigError(
-            f"--local is for {FINEWEB}, {' and '.join(WIKITEXT)}: name the path alone"
-        )
+        raise ConfigError(f"--local is for {FINEWEB}, {' and '.join(WIKITEXT)}: give only the path")
     if subset is not None and (name != FINEWEB or local is not None):
-        raise ConfigError(f"--subset is for {FINEWEB} from the hub only")
+        raise ConfigError(f"--subset is only for {FINEWEB} from the hub")
     if name == FINEWEB:
         counts["train_documents"] = train_documents or _PAPER["train"]
         few = min(_PAPER["validation"], _held_out(counts["train_documents"]))
@@ -57,7 +56,7 @@ def find_corpus(
     if not on_hub and train_documents is not None and validation_documents is None:
         counts["validation_documents"] = _held_out(train_documents)
     elif not on_hub and validation_documents is not None and train_documents is None:
-        raise ConfigError("--validation-documents is given alone: name --train-documents too")
+        raise ConfigError("--validation-documents needs --train-documents: give both")
     place = name if on_hub or name == STDLIB or "://" in name else str(Path(name).resolve())
     options = {
         "--local": None if local is None else str(Path(local).resolve()),
@@ -84,7 +83,8 @@ def _held_out(train_documents: int) -> int:
 
 
 def fineweb_files(subset: str) -> HubFiles:
-    """`sample-10BT`, `sample-100BT`, `sample-350BT`, `default` (all), or a crawl: `CC-MAIN-...`."""
+    """A subset of FineWeb-edu: `sample-10BT`, `sample-100BT`, `sample-350BT`, `default` (all), or a
+    crawl such as `CC-MAIN-2024-10`."""
     if subset.startswith("sample-"):
         folder = subset.replace("-", "/", 1)
     else:
@@ -115,7 +115,7 @@ def _existing(path: str, flag: str = "") -> Path:
     if Path(path).exists():
         return Path(path)
     if flag:
-        raise ConfigError(f"{flag} {path!r} does not exist: name the folder that has the files")
+        raise ConfigError(f"{flag} {path!r} does not exist: name the folder with the files")
     names = (STDLIB, FINEWEB, *WIKITEXT)
     near = difflib.get_close_matches(path, names, n=1)
     raise ConfigError(

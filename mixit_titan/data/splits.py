@@ -1,4 +1,4 @@
-"""Which documents are for training and which for validation: disjoint, and the same every time."""
+"""Assigns documents to training and validation: disjoint, and the same every time."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,16 +11,19 @@ from mixit_titan.data.readers import PIECE, before_character, opened, read_row_g
 from mixit_titan.errors import ConfigError
 from mixit_titan.hashing import text_hash
 
-HELD_OUT = 20  # one document in so many is for validation
+HELD_OUT = 20  # one document in this many is for validation
 _LOW = 2**64 // HELD_OUT
-_FEW = 256  # texts that are looked at before the first one is assigned
+_FEW = 256  # texts that are read before the first one is assigned
 _END = 2**63
 
 Wanted = Mapping[str, Sequence[range]]
-"""Split -> the numbers of its documents, in their order; of a split that is not named, all."""
+"""Split -> the numbers of the wanted documents, in their order; a split that is not named is wanted
+completely."""
 
 
 class Document(NamedTuple):
+    """A text and its split."""
+
     split: str
     text: bytes
     """In UTF-8."""
@@ -28,19 +31,19 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class ByCount:
-    """The first documents are for training, those that follow for validation."""
+    """The first documents are for training, those after them for validation."""
 
     train: int
     validation: int
 
     def split(self, place: int, text: bytes) -> str | None:
-        """None: the document is for nothing."""
+        """The split of a document; None: it belongs to neither."""
         if place < self.train:
             return "train"
         return "validation" if place < self.train + self.validation else None
 
     def count(self, group: "RowGroup") -> Counter[str]:
-        """How many documents of each split are in a row group."""
+        """The number of documents of each split in a row group."""
         end = group.place + group.rows
         train = max(0, min(end, self.train) - group.place)
         both = max(0, min(end, self.train + self.validation) - group.place)
@@ -49,31 +52,33 @@ class ByCount:
 
 @dataclass(frozen=True)
 class ByText:
-    """The hash of a text decides, so that one that occurs twice is in one split only."""
+    """The hash of a text decides, so that a text that occurs twice is in one split only."""
 
     limit: int
 
     @classmethod
     def of(cls, texts: Iterable[bytes], known: int = 0) -> "ByText":
-        """The rule for these texts, of which few are looked at, and none where so many are known to
-        be there."""
+        """The rule for these texts. Only a few are read, and none if `known` of them are known to
+        exist."""
         if known >= _FEW:
             return cls(_LOW)
         first = [text_hash(text) for text in islice(texts, _FEW)]
-        # Of few texts perhaps none has a low hash: then the lowest is held out.
+        # Among a few texts there may be none with a low hash: then the lowest is held out.
         return cls(_LOW if len(first) == _FEW else max(_LOW, min(first, default=0) + 1))
 
     def split(self, place: int, text: bytes) -> str:
+        """The split of a text."""
         return "validation" if text_hash(text) < self.limit else "train"
 
     def count(self, group: "RowGroup") -> Counter[str]:
+        """The number of documents of each split in a row group, which is read for it."""
         return Counter(document.split for document in group.documents())
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowGroup:
-    """Documents that are rows of a table, for whoever reads them: many times as many bytes need not
-    be sent."""
+    """Documents that are rows of a table, to be read by another process: it is much smaller to send
+    than its documents."""
 
     file: Path
     number: int
@@ -81,12 +86,13 @@ class RowGroup:
     rows: int
     text_key: str
     place: int = 0
-    """Of its first document in the corpus."""
+    """The place of its first document in the corpus."""
     rule: ByCount | ByText | None = None
     wanted: dict[str, tuple[range, ...]] | None = None
-    """Split -> the numbers of its documents in this group that are wanted. None: all are."""
+    """Split -> the numbers of the documents in this group that are wanted; None: all."""
 
     def documents(self) -> Iterator[Document]:
+        """Read the documents that are wanted."""
         numbers: Counter[str] = Counter()
         texts = read_row_group(self.file, self.number, self.text_key, self.first_row)
         for place, text in enumerate(texts, self.place):
@@ -103,11 +109,11 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class FileEnd:
-    """Comes after the documents of a file that can be deleted when all of them are done."""
+    """Comes after the documents of a file, which can be deleted once all of them are done."""
 
     name: str
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many documents of each split it has that did not come, because nobody wants them."""
+    """The number of its documents, by split, that were skipped because they are not wanted."""
 
 
 Piece = bytes | RowGroup | FileEnd
@@ -115,7 +121,7 @@ Part = Document | RowGroup | FileEnd
 
 
 def assigned(pieces: Iterable[Piece], rule: ByCount | ByText) -> Iterator[Part]:
-    """Texts and row groups by the splits of a rule."""
+    """Texts and row groups with the splits of a rule."""
     place = 0
     for piece in pieces:
         if isinstance(piece, RowGroup):
@@ -130,7 +136,7 @@ def assigned(pieces: Iterable[Piece], rule: ByCount | ByText) -> Iterator[Part]:
 
 
 def by_count(pieces: Iterable[Piece], rule: ByCount, source: str) -> Iterator[Part]:
-    """As many documents as the rule says, and no file is opened for more."""
+    """As many documents as the rule says; no file is opened for more."""
     wanted, count = rule.train + rule.validation, 0
     for part in assigned(pieces, rule):
         yield part
@@ -141,8 +147,8 @@ def by_count(pieces: Iterable[Piece], rule: ByCount, source: str) -> Iterator[Pa
         if count >= wanted:
             return
     raise ConfigError(
-        f"{source} has {count:,} documents and {rule.train:,} for training and "
-        f"{rule.validation:,} for validation were asked for: set --train-documents and "
+        f"{source} has {count:,} documents, but {rule.train:,} for training and "
+        f"{rule.validation:,} for validation were requested: set --train-documents and "
         "--validation-documents"
     )
 
@@ -153,8 +159,8 @@ def following(counts: Mapping[str, int]) -> Wanted:
 
 
 def chosen(parts: Iterable[Part], wanted: Wanted) -> Iterator[Part]:
-    """The documents that are wanted. A row group without any is left out, so that one whose counts
-    are known need not be read; nothing is read after the last document."""
+    """The documents that are wanted. A row group without any is skipped, so that one whose counts
+    are known need not be read; nothing is read after the last wanted document."""
     before: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
     for part in parts:
@@ -188,8 +194,8 @@ def chosen(parts: Iterable[Part], wanted: Wanted) -> Iterator[Part]:
 def unneeded(
     names: Iterable[str], files: Mapping[str, Mapping[str, int]], wanted: Wanted
 ) -> dict[str, Counter[str]]:
-    """The files without a document that is wanted, of those whose documents of each split were
-    counted; and the counts."""
+    """The files without a wanted document, with their counts, among those whose documents of each
+    split have been counted."""
     found = {}
     before: Counter[str] = Counter()
     for name in names:
@@ -210,15 +216,15 @@ def _all_follow(wanted: Wanted, before: Counter[str]) -> bool:
 
 
 def _inside(wanted: Wanted, split: str, first: int, count: int) -> tuple[range, ...]:
-    """The wanted ones of `count` documents, counted from the first of them."""
+    """The wanted ones among `count` documents, numbered from the first of them."""
     some = wanted.get(split, (range(_END),))
     clipped = [range(max(r.start - first, 0), min(r.stop - first, count)) for r in some]
     return tuple(r for r in clipped if r)
 
 
 def held_out(names: Iterable[str]) -> set[str]:
-    """The validation files of a folder: those whose name hashes low, and one at least. Files that
-    are added later do not change the split of the others."""
+    """The validation files of a folder: those whose names have a low hash, and at least one. Files
+    that are added later do not change the split of the others."""
     names = list(names)
     scores = {name: text_hash(name.encode()) for name in names}
     low = {name for name in names if scores[name] < _LOW}

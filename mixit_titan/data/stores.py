@@ -13,18 +13,18 @@ from mixit_titan.files import json_text
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs"}
 """Scheme -> the package with which fsspec reads it."""
 _MARKS = ("ETag", "etag", "md5Hash", "generation", "LastModified", "mtime", "created")
-_BLOCK = 2**24  # bytes that are asked for at once
+_BLOCK = 2**24  # bytes requested at once
 
 
 @dataclass(frozen=True)
 class StoreFiles:
-    """Those below `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`, or one file."""
+    """The files below `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`, or a single file."""
 
     url: str
 
     @functools.cached_property
     def _listing(self) -> tuple[Any, str, dict[str, dict[str, Any]]]:
-        """The file system, the path of the folder, and what is said of each file."""
+        """The file system, the path of the folder, and the description of each file."""
         import fsspec
 
         scheme = self.url.partition("://")[0]
@@ -35,9 +35,9 @@ class StoreFiles:
         except ImportError:
             raise ConfigError(
                 f"{self.url} is read with {PACKAGES[scheme]}, which is not installed: "
-                f"pip install {PACKAGES[scheme]}=={fsspec.__version__}"  # one for each of fsspec
+                f"pip install {PACKAGES[scheme]}=={fsspec.__version__}"  # versions go together
             ) from None
-        except Exception as error:  # of its own kind for each store
+        except Exception as error:  # each store has its own exceptions
             raise self.unreachable(error) from None
         try:
             found = store.find(root, detail=True)
@@ -52,10 +52,12 @@ class StoreFiles:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of all files."""
         return tuple(self._listing[2])
 
     def describe(self) -> dict[str, Any]:
-        """The same for two corpora whose files have the same names and sizes."""
+        """A description that is the same for two corpora whose files have the same names and
+        sizes."""
         sizes = [(name, info["size"]) for name, info in self._listing[2].items()]
         digest = hashlib.sha256(json_text(sizes).encode()).hexdigest()[:16]
         total = sum(size for _, size in sizes)
@@ -65,15 +67,15 @@ class StoreFiles:
         }
 
     def state(self) -> str:
-        """Changes when a file is written to."""
+        """A hash that changes when a file is written to."""
         marks = [_mark(info) for info in self._listing[2].values()]
         return hashlib.sha256(json_text([self.describe(), marks]).encode()).hexdigest()[:16]
 
     def cached(self, name: str) -> None:
-        """There is no cache of all stores."""
+        """None: there is no cache shared by all stores."""
 
     def fetch(self, name: str, part: Path) -> None:
-        """Fetch what `part` has not yet of a file."""
+        """Fetch the rest of a file into `part`."""
         store, top, about = self._listing
         path, size = f"{top}/{name}", about[name]["size"]
         version = _version(store, path)
@@ -85,15 +87,16 @@ class StoreFiles:
                 file.write(block)
         if _version(store, path) != version:
             part.unlink()
-            raise ConfigError(f"{self.url} was changed meanwhile ({name}): start anew")
+            raise ConfigError(f"{self.url} changed while it was read ({name}): start again")
         if part.stat().st_size != size:
-            raise OSError(f"{part.stat().st_size:,} bytes came of {size:,}")
+            raise OSError(f"{part.stat().st_size:,} of {size:,} bytes arrived")
 
     def unreachable(self, error: Exception) -> ConfigError:
+        """The error for a store that cannot be read."""
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         return ConfigError(
-            f"{self.url} cannot be read ({reason}): look at its name and at your credentials, and "
-            "try again"
+            f"{self.url} cannot be read ({reason}): check its name and your credentials, and try "
+            "again"
         )
 
 
@@ -103,6 +106,6 @@ def _version(store: Any, path: str) -> str:
 
 
 def _mark(info: dict[str, Any]) -> str:
-    """Another one after the file was written to."""
+    """A mark that changes when the file is written to."""
     marks = [str(info[key]) for key in _MARKS if info.get(key)]
     return f"{info['size']} {marks[0] if marks else ''}"

@@ -1,9 +1,10 @@
-"""Token shards of random tokens, for measuring and rehearsing a run before its data are there.
+"""Shards of random tokens, for benchmarks and rehearsals before the data of a run exist.
 
-Lengths of documents are lognormal, about those of web pages. Some tokens are more frequent than
-others, so that there is something to learn: the loss falls from ln(vocabulary) to the entropy.
+Lengths of documents are lognormal, similar to those of web pages. Some tokens are more frequent
+than others, so that there is something to learn: the loss falls from ln(vocabulary) to the entropy.
 """
 
+import contextlib
 import fcntl
 import math
 from pathlib import Path
@@ -26,19 +27,20 @@ from mixit_titan.reading import regular
 
 SYNTHETIC = "synthetic"
 TOKENS = {"train": 2**22, "validation": 2**19}
-MEDIAN, SIGMA = 600, 1.0  # of the lengths of documents, with the end-of-text token
+MEDIAN, SIGMA = 600, 1.0  # of document lengths, including the end-of-text token
 _SKEW = 4.0  # u^4 of a uniform u: the first tenth of the vocabulary has over half of the tokens
 
 
 def synthetic_folder(vocab: int) -> Path:
-    """A prepared folder with tokens out of `vocab`, always the same. It is made once and kept.
-    Several processes may ask at once: one makes it, the others wait for it."""
+    """A prepared folder with tokens from `vocab`, always the same. It is created once and cached.
+    Several processes may ask at once: one creates it, and the others wait."""
     if vocab < 2:
         raise ConfigError(f"model.vocab = {vocab}: data.path = {SYNTHETIC!r} needs at least 2")
     folder = cache_folder() / f"{SYNTHETIC}-{vocab}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / f"{SYNTHETIC}.lock", "w", opener=regular) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if not is_prepared(folder):
             with new_folder(folder) as part:
                 _write(part, vocab)

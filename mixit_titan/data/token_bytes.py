@@ -1,4 +1,4 @@
-"""How many bytes of text each token stands for, so that losses compare across tokenizers."""
+"""How many bytes of text each token stands for, so that losses are comparable across tokenizers."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from mixit_titan.log import logger
 
 @dataclass(frozen=True, kw_only=True)
 class TextCounts:
-    """What a text has in all that is not a split of a prepared folder."""
+    """The counts of a text that is not a split of a prepared folder."""
 
     name: str
     documents: int
@@ -25,8 +25,8 @@ class TextCounts:
 
 
 def token_bytes(tokenizer: BaseTokenizer, split: TokenSplit | TextCounts) -> np.ndarray:
-    """Bytes of each token id; special tokens are no text. Exact for byte-level tokenizers; for
-    others, what a token of the split has on average."""
+    """Bytes of each token id; special tokens have none. Exact for byte-level tokenizers; for
+    others, the average over the tokens of the split."""
     sizes = np.zeros(vocabulary(tokenizer))
     if isinstance(tokenizer, ByteTokenizer | NumberTokenizer):
         sizes[: tokenizer.eos_id] = 1
@@ -42,7 +42,7 @@ def token_bytes(tokenizer: BaseTokenizer, split: TokenSplit | TextCounts) -> np.
         sizes[:] = split.bytes / (split.tokens - split.documents)
         sizes[split.eos_id] = 0
         logger.warning(
-            "The tokenizer does not tell how many bytes a token has: bits per byte are computed "
+            "The tokenizer does not say how many bytes a token has: bits per byte are computed "
             f"from the {split.name} split's average of {sizes.max():.3f}"
         )
     return sizes

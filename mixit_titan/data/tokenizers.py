@@ -13,11 +13,11 @@ from torchtitan.components.tokenizer import BaseTokenizer, HuggingFaceTokenizer
 from mixit_titan.data.rank_tokenizer import RankTokenizer
 from mixit_titan.errors import ConfigError
 from mixit_titan.files import replace_file
-from mixit_titan.reading import WrongFile, check_kinds
+from mixit_titan.reading import WrongFile, check_kinds, set_aside
 
-_SAVED = "tokenizer"  # in a folder of tokens
+_SAVED = "tokenizer"  # in a folder of shards or of a run
 _READ = (".json", ".txt", ".jinja", ".model", ".tiktoken")
-_LARGEST = 2**28  # bytes of such a file
+_LARGEST = 2**28  # bytes of each of these files
 _NUMBERS = re.compile(r"numbers:([1-9]\d{0,8})")
 _HF_FILES = ("tokenizer_config.json", "chat_template.jinja", "tokenizer.json")
 
@@ -27,6 +27,8 @@ class ByteTokenizer(BaseTokenizer):
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseTokenizer.Config):
+        """There is nothing to configure."""
+
         pass
 
     def __init__(self, config: Config | None = None, *, tokenizer_path: str = "") -> None:
@@ -34,24 +36,29 @@ class ByteTokenizer(BaseTokenizer):
         self.eos_id = 256
 
     def encode(self, text: str, *, add_bos: bool = False, add_eos: bool = False) -> list[int]:
+        """The bytes of a text."""
         return list(text.encode()) + ([self.eos_id] if add_eos else [])
 
     def decode(self, ids: list[int]) -> str:
+        """The text of ids; invalid UTF-8 becomes the replacement character."""
         return bytes(i for i in ids if i < 256).decode(errors="replace")
 
     def get_vocab_size(self) -> int:
+        """257: all bytes, and the end of a document."""
         return 257
 
 
-_LONGEST = 20  # digits of a number that may be a token, and more than any has
+_LONGEST = 20  # digits; no token has as many
 
 
 class NumberTokenizer(BaseTokenizer):
-    """Token 17 is the word `17`, out of a vocabulary of any size; the last one ends a document.
-    For synthetic data, which are no text."""
+    """Token 17 is the word `17`, in a vocabulary of any size; the last token ends a document. It is
+    for synthetic data, which are not text."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseTokenizer.Config):
+        """The size of the vocabulary."""
+
         vocab: int
 
     def __init__(self, config: Config, *, tokenizer_path: str = "") -> None:
@@ -60,20 +67,24 @@ class NumberTokenizer(BaseTokenizer):
         self.eos_id = config.vocab - 1
 
     def encode(self, text: str, *, add_bos: bool = False, add_eos: bool = False) -> list[int]:
+        """The numbers in a text that are below the size of the vocabulary."""
         words = [word for word in text.split() if word.isdecimal() and len(word) <= _LONGEST]
         return [id for id in map(int, words) if id < self.vocab] + (
             [self.eos_id] if add_eos else []
         )
 
     def decode(self, ids: list[int]) -> str:
+        """The ids as words."""
         return " ".join(map(str, ids))
 
     def get_vocab_size(self) -> int:
+        """The size of the vocabulary."""
         return self.vocab
 
 
 def tokenizer_config(name: str) -> BaseTokenizer.Config:
-    """`bytes`, `numbers:SIZE`, a file of ranks, or a folder with a Hugging Face tokenizer.json."""
+    """The config of a tokenizer by name: `bytes`, `numbers:SIZE`, a file of ranks, or a folder with
+    a Hugging Face tokenizer.json."""
     path = Path(name)
     if name == "bytes":
         return ByteTokenizer.Config()
@@ -93,6 +104,7 @@ def tokenizer_config(name: str) -> BaseTokenizer.Config:
 
 
 def build_tokenizer(name: str) -> BaseTokenizer:
+    """The tokenizer with this name; raises a ConfigError if it cannot be read."""
     config = tokenizer_config(name)
     if not has_no_files(name):
         _check_files(Path(name))
@@ -103,14 +115,14 @@ def build_tokenizer(name: str) -> BaseTokenizer:
     except BaseException as error:  # a panic of the tokenizers library is not an Exception
         said = " ".join(str(error).split())
         raise ConfigError(f"the tokenizer in {name} cannot be read ({said:.300})") from None
-    if isinstance(tokenizer, HuggingFaceTokenizer):  # whose file may say to cut and pad texts
+    if isinstance(tokenizer, HuggingFaceTokenizer):  # whose file may ask to truncate and pad texts
         tokenizer.tokenizer.no_truncation()
         tokenizer.tokenizer.no_padding()
     return tokenizer
 
 
 def _check_files(path: Path) -> None:
-    """Torchtitan, which reads what it finds in a folder, would wait for a pipe."""
+    """Refuse files that torchtitan, which reads what it finds in a folder, would block on."""
     for file in path.iterdir() if path.is_dir() else [path]:
         if file.suffix in _READ:
             check_kinds(file.parent, files=(file.name,))
@@ -119,41 +131,40 @@ def _check_files(path: Path) -> None:
 
 
 def vocabulary(tokenizer: BaseTokenizer) -> int:
-    """One more than the largest id."""
+    """One more than the largest id of a tokenizer."""
     if isinstance(tokenizer, HuggingFaceTokenizer):  # whose ids may have gaps
         return max(tokenizer.tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     return tokenizer.get_vocab_size()
 
 
 def has_no_files(name: str) -> bool:
-    """Whether the name says all there is to know of a tokenizer."""
+    """Whether the name alone defines the tokenizer."""
     return name == "bytes" or _NUMBERS.fullmatch(name) is not None
 
 
 def copy_tokenizer(name: str, folder: Path) -> None:
-    """Put a tokenizer's own files beside the tokens that it made; bytes and numbers have none."""
+    """Copy a tokenizer's files beside the tokens that it made; bytes and numbers have none."""
     if has_no_files(name):
         return
     path, target = Path(name), folder / _SAVED
     target.mkdir(exist_ok=True)
     files = [path / file for file in _HF_FILES] if path.is_dir() else [path]
-    for file in filter(Path.is_file, files):  # tokenizer.json last: it makes a tokenizer of them
+    for file in filter(Path.is_file, files):  # tokenizer.json last, because it completes them
         replace_file(target / file.name, functools.partial(shutil.copyfile, file))
 
 
 def keep_tokenizer(name: str, folder: Path) -> None:
-    """The same for a run's folder, where the files of another tokenizer may be."""
+    """Copy a tokenizer's files into a run's folder, in place of those of another tokenizer."""
     saved = saved_tokenizer(folder)
     if saved is not None and fingerprint(build_tokenizer(saved)) != fingerprint(
         build_tokenizer(name)
     ):
-        shutil.rmtree(folder / _SAVED)
+        set_aside(folder / _SAVED)  # it may be the user's own
     copy_tokenizer(name, folder)
 
 
 def saved_tokenizer(folder: Path) -> str | None:
-    """The name of the tokenizer whose files are in a folder of tokens or of a run, if there are
-    any."""
+    """The name of the tokenizer whose files are in a folder of shards or of a run, or None."""
     saved = folder / _SAVED
     if (saved / _HF_FILES[-1]).is_file():
         return str(saved)
@@ -162,8 +173,8 @@ def saved_tokenizer(folder: Path) -> str | None:
 
 
 def fingerprint(tokenizer: BaseTokenizer) -> str:
-    """The same for two tokenizers only if they give the same ids to the same text, and to its
-    end."""
+    """A hash that is equal for two tokenizers only if they give the same ids to the same text and
+    its end."""
     digest = hashlib.sha256(type(tokenizer).__name__.encode())
     if isinstance(tokenizer, RankTokenizer):
         digest.update(tokenizer.pattern.encode())

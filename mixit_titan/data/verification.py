@@ -1,12 +1,12 @@
 """Checksums of token shards: computed once for each state of the files, and remembered.
 
-`.verified.json` in the folder holds size, times, number and checksum of every file that was found
-to be complete. A file can be given back the time of its last write, but not that of its last change
-of any sort. With the checksums it is computed whether the tokens are tokens of the vocabulary, and
-the documents one after another: a checksum may be right of what is wrong.
+`.verified.json` in the folder records size, times and checksum of every file that was found
+to be complete. The time of the last write can be forged, the time of the last change of any kind
+cannot. When checksums are computed, it is also checked that all tokens are in the vocabulary and
+that documents follow one another: even wrong content can have a correct checksum.
 
-The ranks of a machine start at the same time: the first one computes, behind a lock, and the others
-find what it wrote.
+The ranks of a machine start at the same time: the first one computes, holding a lock, and the
+others find its result.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ _OTHER_SUM = "its checksum is not the one in the manifest"
 _AT_A_TIME = 2**24  # tokens
 
 State = dict[str, list]
-"""File name -> size, times of the last write and change in nanoseconds, number, checksum."""
+"""File name -> size, times of the last write and change in nanoseconds, checksum."""
 
 
 def verify(folder: str | Path) -> Manifest:
-    """The manifest of a folder whose files are all there and whole; else a ConfigError that names
-    the file."""
+    """The manifest of a folder whose files all exist and are complete; else a ConfigError that
+    names the file."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
@@ -62,7 +62,7 @@ def verify(folder: str | Path) -> Manifest:
 
 def damaged(folder: Path, manifest: Manifest) -> dict[str, str]:
     """Shard -> what is wrong with it. All checksums are computed, whatever is remembered: a disk
-    may give other bytes than those that were written to it."""
+    may return other bytes than those that were written."""
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     found = {shard.name: said for shard, said in _wrong_sizes(folder, shards, manifest.id_dtype)}
     left = [shard for shard in shards if shard.name not in found]
@@ -78,7 +78,8 @@ def damaged(folder: Path, manifest: Manifest) -> dict[str, str]:
 
 
 def check_tokenizer(folder: Path, manifest: Manifest, advice: str | None = None) -> None:
-    """The tokenizer in a prepared folder is that of its tokens."""
+    """Raise a ConfigError unless the tokenizer in a prepared folder is the one that made its
+    tokens."""
     advice = advice or manifest.mending(folder)
     try:
         tokenizer = build_tokenizer(saved_tokenizer(folder) or "bytes")
@@ -87,13 +88,13 @@ def check_tokenizer(folder: Path, manifest: Manifest, advice: str | None = None)
     record = manifest.tokenizer
     if (fingerprint(tokenizer), tokenizer.eos_id) != (record.fingerprint, record.eos_id):
         raise ConfigError(
-            f"{folder / 'tokenizer'} does not hold {record.name!r}, the tokenizer of its tokens by "
-            f"the manifest: put its files back, or {advice}"
+            f"{folder / 'tokenizer'} does not contain {record.name!r}, the tokenizer of its tokens "
+            f"according to the manifest: restore its files, or {advice}"
         )
 
 
 def _wrong_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> Iterator[tuple[Shard, str]]:
-    """A file that is missing or cut short is found without reading it."""
+    """Files that are missing or truncated, found without reading them."""
     for shard in shards:
         sizes = {
             "tokens": shard.tokens * dtype.itemsize,
@@ -106,14 +107,14 @@ def _wrong_sizes(folder: Path, shards: list[Shard], dtype: np.dtype) -> Iterator
                 yield shard, f"{path} is missing ({error.strerror})"
                 continue
             if size != sizes[ending]:
-                yield shard, f"{path} has {size:,} bytes and its manifest says {sizes[ending]:,}"
+                yield shard, f"{path} has {size:,} bytes, but its manifest says {sizes[ending]:,}"
 
 
 def _compute(
     folder: Path, manifest: Manifest, expected: dict[Path, str], *, remember: bool
 ) -> None:
     known = _remembered(folder)
-    state = _state(expected)  # before reading: a file that changes meanwhile is read again
+    state = _state(expected)  # before reading, so that a file that then changes is read again
     unknown = [path for path in expected if known.get(path.name) != state[path.name]]
     with ThreadPoolExecutor(_THREADS) as threads:
         for path, digest in zip(unknown, threads.map(_checksum, unknown), strict=True):
@@ -129,17 +130,17 @@ def _compute(
     except OSError:  # a full disk
         remember = False
     if not remember:
-        logger.warning(f"{folder} cannot be written to: checksums are computed at every start")
+        logger.warning(f"{folder} is not writable: checksums are computed at every start")
 
 
 def _check_content(folder: Path, manifest: Manifest, shard: Shard) -> None:
-    """Ids are of the vocabulary. Documents follow one another up to the last token, and each ends
-    in its end-of-text id."""
+    """Check that ids are in the vocabulary, that documents follow one another up to the last token,
+    and that each ends in its end-of-text id."""
     if not shard.documents and not shard.tokens:
         return
     files, dtype, record = shard.files(folder), manifest.id_dtype, manifest.tokenizer
     if not shard.documents:
-        raise WrongFile(files["ends"], "tokens of no document", AGAIN)
+        raise WrongFile(files["ends"], "it has no document for its tokens", AGAIN)
     tokens, ends = (map_shard(folder, shard, dtype, ending) for ending in ("tokens", "ends"))
     if ends[0] == 0 or not (ends[:-1] < ends[1:]).all() or ends[-1] != len(tokens):
         raise WrongFile(files["ends"], "its documents are not one after another", AGAIN)
@@ -180,8 +181,8 @@ def _remembered(folder: Path) -> State:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Wait for the lock of the folder; False where there cannot be one (a read-only folder, a file
-    system without locks)."""
+    """Wait for the lock of the folder; yields False where locking is impossible (a read-only
+    folder, a file system without locks)."""
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(open(folder / _LOCK, "w", opener=regular))

@@ -1,5 +1,5 @@
-"""`mixit-titan doctor`: what this machine is, and whether it will do.
+"""`mixit-titan doctor`: describes this machine and checks whether it is fit for training.
 
-Each file reads one kind of facts (`read_*`) and judges them (`check_*`, which touch nothing but the
-facts).
+Each module reads one kind of facts (`read_*`) and judges them (`check_*`, which depend on nothing
+but the facts).
 """

@@ -13,15 +13,18 @@ State = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True)
 class Check:
+    """One line of the report."""
+
     name: str
     state: State
     fact: str
     advice: str = ""
-    """What to do, where the state is not ok."""
+    """What to do, if the state is not ok."""
 
 
 def judge(name: str, fact: str, *, wrong: str | None = None, warning: str | None = None) -> Check:
-    """`wrong`, `warning`: what to do if it is so; the first that is not None counts."""
+    """A check from a fact. `wrong` and `warning` are the advice in that case; the first that is not
+    None determines the state."""
     if wrong is not None:
         return Check(name, "wrong", fact, wrong)
     if warning is not None:
@@ -30,24 +33,27 @@ def judge(name: str, fact: str, *, wrong: str | None = None, warning: str | None
 
 
 def guarded(name: str, work: Callable[[], Iterable[Check]]) -> list[Check]:
-    """Its checks, up to one that fails: that is a warning, and says why."""
+    """The checks that `work` yields, up to one that raises: that becomes a warning with the
+    reason."""
     checks = []
     try:
         for check in work():
             checks.append(check)
     except Exception as error:
-        advice = "this is a mistake of doctor's, or a broken installation: please report it"
+        advice = "this is a bug in doctor, or a broken installation: please report it"
         fact = f"could not be checked ({told(error)})"
         checks.append(Check(name, "warning", fact, advice))
     return checks
 
 
 def told(error: Exception) -> str:
+    """An error as the report shows it."""
     return anonymous(f"{type(error).__name__}: {error}".strip().splitlines()[0])
 
 
 def anonymous(text: str) -> str:
-    """Without names of host, user and home folder, nor addresses: a report is shown around."""
+    """Text without the names of host, user and home folder, and without addresses, because reports
+    are passed around."""
     home = os.path.expanduser("~")  # Path.home() raises where there is none
     text = text.replace(home, "~") if home != "/" else text
     host = socket.gethostname()
@@ -60,5 +66,5 @@ def anonymous(text: str) -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as in some containers
+    except (KeyError, OSError):  # a user id without a name, as in some containers
         return ""

@@ -1,4 +1,4 @@
-"""`mixit-titan doctor`: every check, a line each, or as JSON."""
+"""`mixit-titan doctor`: every check, one per line, or as JSON."""
 
 import dataclasses
 import os
@@ -19,19 +19,20 @@ from mixit_titan.gpus import Gpus
 
 @dataclass
 class DoctorArguments:
-    """Say what this machine is and whether it will do: versions, GPUs, limits, disk, Slurm. The
-    exit code is 1 if something is wrong. It names neither host nor user.
+    """Check whether this machine is fit for training: versions, GPUs, limits, disk, Slurm. The exit
+    code is 1 if something is wrong. The report names neither host nor user.
 
     Example: mixit-titan doctor --folder runs
     """
 
     folder: Path = Path("runs")
-    """Where runs will be written: up to 64 MiB are written there, and removed."""
+    """Where runs will be written: up to 64 MiB are written there and removed again."""
     json: bool = False
     """Print JSON."""
 
 
 def run_doctor(args: DoctorArguments) -> None:
+    """Print the report; exit with code 1 if something is wrong."""
     checks = examine(args.folder)
     wrong = any(check.state == "wrong" for check in checks)
     if args.json:
@@ -44,7 +45,7 @@ def run_doctor(args: DoctorArguments) -> None:
 
 
 def examine(folder: Path) -> list[Check]:
-    """Never raises: what cannot be checked is a warning."""
+    """All checks. Never raises: what cannot be checked is a warning."""
     facts = Graphics(Gpus(0))
     checks = []
 
@@ -67,6 +68,7 @@ def examine(folder: Path) -> list[Check]:
 
 
 def report(checks: list[Check]) -> list[str]:
+    """The report, one line per check, and a summary."""
     width = max(len(check.name) for check in checks)
     lines = [
         f"{check.state:7}  {check.name:{width}}  {check.fact}"

@@ -19,17 +19,19 @@ _LITTLE = 20 * GIB
 
 @dataclass(frozen=True)
 class Disk:
+    """What was measured."""
+
     folder: str
-    """As it may be shown."""
+    """The folder's name, anonymized."""
     error: str | None = None
-    """Why it cannot be written to."""
+    """Why it is not writable, or None."""
     free: int = 0
     speed: float = 0.0
-    """Bytes per second, until they are on the disk."""
+    """Bytes per second until they are on disk."""
 
 
 def read_disk(folder: Path) -> Disk:
-    """Writes up to 64 MiB into the folder, or where it would be made, and removes them again."""
+    """Write up to 64 MiB into the folder, or where it would be created, and remove them again."""
     shown, place = anonymous(str(folder)), folder.absolute()
     while not place.exists():
         place = place.parent
@@ -50,14 +52,15 @@ def _measure(descriptor: int) -> float:
 
 
 def check_disk(facts: Disk) -> Check:
+    """Judge free space and speed."""
     if facts.error is not None:
-        advice = "name a folder that can be written to: --folder here, --out or --dump_folder later"
+        advice = "name a writable folder: --folder here, --out or --dump_folder later"
         return judge("disk", f"cannot write to {facts.folder}: {facts.error}", wrong=advice)
     fact = f"{facts.folder}: {facts.speed / MIB:,.0f} MiB/s, {facts.free / GIB:,.0f} GiB free"
     advice = None
     if facts.free < _LITTLE:
         advice = "a full checkpoint of 1b takes 15 GiB: make room, or set checkpoint.keep_latest_k"
     elif facts.speed < _SLOW:
-        advice = "training waits for its checkpoints: take another disk, or set "
+        advice = "training waits for its checkpoints: use another disk, or set "
         advice += "checkpoint.async_mode = 'async'"
     return judge("disk", fact, warning=advice)

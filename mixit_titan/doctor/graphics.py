@@ -18,34 +18,38 @@ from mixit_titan.gpus import (
 )
 
 _QUERY = "name,memory.total,memory.free,compute_cap"
-_CPU_MEANT = "nothing to do if the CPU is meant; else unset CUDA_VISIBLE_DEVICES"
+_CPU_MEANT = "nothing to do if the CPU is intended; else unset CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
 class Card:
+    """One GPU as nvidia-smi describes it."""
+
     name: str
     total: int
-    """MiB."""
+    """In MiB."""
     free: int | None
-    """None: nvidia-smi does not say, as of a GPU that is cut into slices."""
+    """In MiB; None if nvidia-smi does not say, as for a GPU that is cut into slices."""
     capability: str
-    """Such as 9.0."""
+    """The compute capability, such as 9.0."""
 
 
 @dataclass(frozen=True)
 class Graphics:
+    """What the system and torch say about GPUs."""
+
     gpus: Gpus
     cards: tuple[Card, ...] = ()
-    """As nvidia-smi shows them, whether they are hidden or not."""
+    """As nvidia-smi shows them, hidden or not."""
     listed: str = ""
-    """nvidia-smi -L."""
+    """The output of nvidia-smi -L."""
     topology: str = ""
-    """nvidia-smi topo -m."""
+    """The output of nvidia-smi topo -m."""
     torch: str = ""
     cuda: str | None = None
-    """That torch was built for; None: a build for the CPU."""
+    """The CUDA that torch was built for; None: a build for the CPU."""
     architectures: tuple[str, ...] = ()
-    """That torch was built for, such as sm_90."""
+    """The architectures that torch was built for, such as sm_90."""
     usable: tuple[str, ...] = ()
     """Names of the GPUs that torch can use."""
     nccl: str | None = None
@@ -53,11 +57,12 @@ class Graphics:
 
 
 def read_graphics() -> Graphics:
+    """Ask the system, nvidia-smi and torch."""
     import torch
     import torch.distributed
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own words on an old driver
+        warnings.simplefilter("ignore")  # torch's own warning about an old driver
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     nccl = torch.distributed.is_nccl_available() if torch.version.cuda else False
     gpus = find_gpus()
@@ -76,7 +81,7 @@ def read_graphics() -> Graphics:
 
 
 def read_cards(table: str | None) -> tuple[Card, ...]:
-    """`NVIDIA H100 80GB HBM3, 81559, 81008, 9.0` a line."""
+    """The GPUs in a table with lines such as `NVIDIA H100 80GB HBM3, 81559, 81008, 9.0`."""
     rows = [line.split(", ") for line in (table or "").splitlines()]
     return tuple(
         Card(row[0].strip(), _number(row[1]) or 0, _number(row[2]), row[3].strip())
@@ -90,15 +95,17 @@ def _number(text: str) -> int | None:
 
 
 def check_build(facts: Graphics) -> Check:
+    """What torch was built for."""
     fact = f"torch {facts.torch}, a build for " + (f"CUDA {facts.cuda}" if facts.cuda else "CPUs")
     return judge("torch build", fact)
 
 
 def check_driver(facts: Graphics) -> Check:
+    """Whether the driver is new enough for torch's CUDA."""
     if not facts.gpus.count:
-        return judge("driver", "none: no NVIDIA GPU is in this machine")
+        return judge("driver", "none: this machine has no NVIDIA GPU")
     driver = facts.gpus.driver
-    fact = driver or "its version is not known"
+    fact = driver or "its version is unknown"
     least = least_driver(facts.cuda) if facts.cuda else None
     if least:
         fact += f", and CUDA {facts.cuda} needs {least} or newer"
@@ -108,14 +115,14 @@ def check_driver(facts: Graphics) -> Check:
 
 
 def check_usable(facts: Graphics) -> Check:
-    """Whether torch can use what is there: where not, commands refuse to start."""
+    """Whether torch can use the GPUs; if not, commands refuse to start."""
     count, usable = facts.gpus.count, len(facts.usable)
     name = "device"
     if usable:
         return judge(name, f"torch computes on {usable} GPU{'s' if usable > 1 else ''}")
     if not count:
         return judge(name, "torch computes on the CPU: there is no NVIDIA GPU")
-    there = f"of {count} GPU{'s' if count > 1 else ''} torch can use none"
+    there = f"torch can use none of {count} GPU{'s' if count > 1 else ''}"
     if hidden(facts.environment):
         return judge(name, f"{there}: CUDA_VISIBLE_DEVICES hides them", warning=_CPU_MEANT)
     why, advice = why_unusable(facts.gpus.driver, facts.torch, facts.cuda, facts.environment)
@@ -123,7 +130,7 @@ def check_usable(facts: Graphics) -> Check:
 
 
 def check_cards(facts: Graphics) -> Iterator[Check]:
-    """What they are, and whether they are all alike."""
+    """What the GPUs are, and whether they are identical."""
     if not facts.cards:
         return
     kinds = {(card.name, card.total) for card in facts.cards}
@@ -138,9 +145,9 @@ def check_cards(facts: Graphics) -> Iterator[Check]:
     if "MIG" in facts.listed or any("MIG" in name for name in facts.usable):
         yield judge(
             "part of a gpu",
-            "MIG: what a process gets is a slice of a GPU",
+            "MIG: a process gets a slice of a GPU",
             warning="one slice per process, without NVLink and with less memory than its name "
-            "says: for several ranks take whole GPUs",
+            "says: for several ranks use complete GPUs",
         )
 
 
@@ -158,7 +165,8 @@ def _check_memory(facts: Graphics) -> Iterator[Check]:
 
 
 def _check_capability(facts: Graphics) -> Check:
-    """A build has code for its architectures, which runs on later ones of the same first number."""
+    """Whether torch has code for the GPUs: that of a build runs on its architectures and on later
+    ones with the same major number."""
     found = sorted({card.capability for card in facts.cards}, key=_parts)
     built = sorted({n for a in facts.architectures if (n := _architecture(a))})
     lacking = [
@@ -180,7 +188,7 @@ def _check_capability(facts: Graphics) -> Check:
 
 
 def _architecture(text: str) -> tuple[int, ...] | None:
-    """sm_90 and sm_90a -> (9, 0)"""
+    """`sm_90` and `sm_90a` -> (9, 0)."""
     found = re.match(r"sm_(\d+)(\d)", text)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -194,14 +202,14 @@ def _gib(mib: int) -> str:
 
 
 def check_links(facts: Graphics) -> Iterator[Check]:
-    """In a few words, from the matrix that `nvidia-smi topo -m` prints."""
+    """The links between GPUs in a few words, from the matrix of `nvidia-smi topo -m`."""
     if facts.gpus.count < 2:
         return
     words = links(facts.topology)
     if not words:
-        yield judge("gpu links", "not known: nvidia-smi topo -m says nothing")
+        yield judge("gpu links", "unknown: nvidia-smi topo -m prints nothing")
         return
-    slow = "ranks talk over PCIe, which is slow: few ranks, or fsdp.frozen = 'resident', help"
+    slow = "ranks communicate over PCIe, which is slow: use few ranks, or fsdp.frozen = 'resident'"
     if all(word.startswith("NV") for word in words):
         yield judge("gpu links", f"NVLink between all GPUs ({', '.join(sorted(words))})")
     else:
@@ -210,7 +218,7 @@ def check_links(facts: Graphics) -> Iterator[Check]:
 
 
 def links(topology: str) -> set[str]:
-    """The kinds of links between two GPUs: NV18, PIX, SYS, ..."""
+    """The kinds of links between GPUs: NV18, PIX, SYS, ..."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", topology)  # the header is underlined
     rows = [line.split() for line in plain.splitlines()]
     rows = [row for row in rows if len(row) > 1 and re.fullmatch(r"GPU\d+", row[0])]
@@ -219,13 +227,15 @@ def links(topology: str) -> set[str]:
 
 
 def check_nccl(facts: Graphics) -> Check:
+    """Whether torch has NCCL."""
     if facts.nccl is not None:
         return judge("nccl", facts.nccl)
-    advice = "ranks on GPUs talk by it: install the CUDA build of torch from pytorch.org"
+    advice = "ranks on GPUs need it: install the CUDA build of torch from pytorch.org"
     return judge("nccl", "torch has none", wrong=advice if facts.usable else None)
 
 
 def graphics(facts: Graphics) -> Iterator[Check]:
+    """All checks of GPUs."""
     yield check_build(facts)
     yield check_driver(facts)
     yield check_usable(facts)

@@ -14,37 +14,40 @@ from mixit_titan.host_memory import cgroup_values, memory_limit, text_of
 GIB = 2**30
 UNLIMITED = resource.RLIM_INFINITY
 
-_CORES_PER_GPU = 4  # the rank itself, a loader, NCCL's and CUDA's threads
-_MEMORY_PER_GPU = 16 * GIB  # a rule of thumb: the process, what it compiles, a save in the back
-_OPEN_FILES = 4096  # shards, sockets of all ranks, a descriptor for each tensor a loader hands over
+_CORES_PER_GPU = 4  # the rank itself, a loader, the threads of NCCL and CUDA
+_MEMORY_PER_GPU = 16 * GIB  # rule of thumb: process, compilation, an asynchronous save
+_OPEN_FILES = 4096  # shards, sockets of all ranks, one descriptor per tensor from a loader
 _PROCESSES = 4096  # threads count too: OpenMP, NCCL and compilers start one per core and rank
-_STACK = 8 * 2**20  # the usual size; NCCL's and LLVM's recursion has been tried with it
+_STACK = 8 * 2**20  # the usual size, with which the recursion of NCCL and LLVM is tested
 _SHARED_MEMORY = GIB  # NVIDIA's own advice for containers: docker run --shm-size=1g
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Bytes or a number; -1 (RLIM_INFINITY): none."""
+    """A limit in bytes or as a number; -1 (RLIM_INFINITY) means none."""
 
     soft: int
     hard: int
 
     def below(self, least: int) -> bool:
+        """Whether the soft limit is lower than `least`."""
         return self.soft != UNLIMITED and self.soft < least
 
 
 @dataclass(frozen=True)
 class Machine:
+    """What the system says about cores, memory and limits."""
+
     cores: int
-    """That this process may run on."""
+    """The cores that this process may run on."""
     all_cores: int
     quota: float | None
-    """Cores' worth of time that its cgroup gets."""
+    """The CPU time that its cgroup gets, in cores."""
     numa_nodes: int
     memory: int
     available: int
     memory_limit: int | None
-    """Of its cgroup."""
+    """The limit of its cgroup."""
     shared_memory: int | None
     open_files: Limit
     locked_memory: Limit
@@ -55,6 +58,7 @@ class Machine:
 
 
 def read_machine(gpus: int, root: Path = Path("/")) -> Machine:
+    """Ask the system."""
     memory = dict(
         re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", text_of(root / "proc/meminfo"), re.M)
     )
@@ -90,6 +94,7 @@ def _cpu_quota(root: Path) -> float | None:
 
 
 def check_cores(facts: Machine) -> Check:
+    """Whether there are enough cores for the GPUs."""
     fact = f"{facts.cores} of {facts.all_cores}"
     usable = float(facts.cores)
     if facts.quota is not None:
@@ -97,35 +102,38 @@ def check_cores(facts: Machine) -> Check:
         fact += f", time for {facts.quota:g} (cgroup)"
     fact += f", {facts.numa_nodes} NUMA node{'s' if facts.numa_nodes > 1 else ''}"
     few = usable < _CORES_PER_GPU * facts.gpus
-    advice = f"{facts.gpus} GPUs want {_CORES_PER_GPU} cores each, or they wait for the CPU: "
-    advice += "ask for more (Slurm: --cpus-per-gpu, --exclusive)"
+    advice = f"{facts.gpus} GPUs need {_CORES_PER_GPU} cores each, or they wait for the CPU: "
+    advice += "request more (Slurm: --cpus-per-gpu, --exclusive)"
     return judge("cores", fact, warning=advice if few else None)
 
 
 def check_memory(facts: Machine) -> Check:
+    """Whether there is enough memory for the GPUs."""
     fact = f"{facts.available / GIB:.0f} of {facts.memory / GIB:.0f} GiB free"
     usable = facts.available
     if facts.memory_limit is not None:
         usable = min(usable, facts.memory_limit)
-        fact += f", this process and its like may take {facts.memory_limit / GIB:.0f} (cgroup)"
+        fact += f", of which the cgroup allows {facts.memory_limit / GIB:.0f}"
     advice = None
     if usable < 4 * GIB:
         advice = "less than 4 GiB: a compilation or a checkpoint may be killed"
     elif usable < _MEMORY_PER_GPU * facts.gpus:
         each = _MEMORY_PER_GPU // GIB
-        advice = f"less than {each} GiB per GPU: ask for more (Slurm: --mem=0 takes all), or ranks "
+        advice = f"less than {each} GiB per GPU: request more (Slurm: --mem=0 for all), or ranks "
         advice += "may be killed when they compile or save"
     return judge("memory", fact, warning=advice)
 
 
 def check_shared_memory(facts: Machine) -> Check:
+    """Whether /dev/shm is large enough."""
     size = facts.shared_memory
     fact = "there is no /dev/shm" if size is None else f"{size / GIB:.2g} GiB"
-    advice = "loaders and NCCL hand over data there: docker run --shm-size=8g, or --ipc=host"
+    advice = "loaders and NCCL pass data through it: docker run --shm-size=8g, or --ipc=host"
     return judge("/dev/shm", fact, warning=advice if (size or 0) < _SHARED_MEMORY else None)
 
 
 def check_limits(facts: Machine) -> Iterator[Check]:
+    """The limits of this process (ulimit)."""
     files = facts.open_files
     yield judge(
         "ulimit -n (open files)",
@@ -147,13 +155,13 @@ def _check_stack(facts: Machine) -> Check:
     if facts.stack.below(_STACK):
         advice = "compilers recurse deeply: ulimit -s 8192"
     elif facts.stack.soft == UNLIMITED and facts.gpus:
-        # glibc then gives threads 2 MiB, and NCCL's search for rings may want more.
-        advice = "threads get only 2 MiB each where there is no limit: ulimit -s 8192"
+        # glibc then gives threads 2 MiB, and NCCL's search for rings may need more.
+        advice = "without a limit, threads get only 2 MiB each: ulimit -s 8192"
     return judge("ulimit -s (stack)", _shown(facts.stack, 1024, " KiB"), warning=advice)
 
 
 def _check_locked(facts: Machine) -> Check:
-    """Only what goes over InfiniBand is locked; what CUDA pins does not count."""
+    """Only buffers for InfiniBand are locked; what CUDA pins does not count."""
     small = facts.infiniband and facts.locked_memory.soft != UNLIMITED
     advice = "NCCL locks memory for InfiniBand and fails at start: ulimit -l unlimited (Slurm: "
     advice += "LimitMEMLOCK of slurmd; docker: --ulimit memlock=-1)"
@@ -173,6 +181,7 @@ def _raise(flag: str, limit: Limit, to: int) -> str:
 
 
 def machine(facts: Machine) -> Iterator[Check]:
+    """All checks of cores, memory and limits."""
     yield check_cores(facts)
     yield check_memory(facts)
     yield check_shared_memory(facts)

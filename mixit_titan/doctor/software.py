@@ -15,16 +15,17 @@ from mixit_titan.doctor.tested import OLDEST_PYTHON, TESTED
 from mixit_titan.versions import code_version
 
 _OPTIONAL = ("transformers",)  # for the tests of what `export` writes
-_SECONDS = 180  # that a compiler may take on a machine that is busy
+_SECONDS = 180  # for a compiler on a busy machine
 
 
 def check_code(found: Mapping[str, object]) -> Check:
-    """`found` is code_version()'s: which of our own code this is."""
+    """Which version of our code this is; `found` comes from code_version()."""
     commit = str(found["commit"] or "no commit")[:12] + (", changed" if found["changed"] else "")
     return judge("mixit_titan", f"{found['mixit_titan']}, {commit}")
 
 
 def check_python(version: tuple[int, ...]) -> Check:
+    """Whether Python is new enough."""
     oldest = ".".join(map(str, OLDEST_PYTHON))
     return judge(
         "python",
@@ -34,6 +35,7 @@ def check_python(version: tuple[int, ...]) -> Check:
 
 
 def read_versions() -> dict[str, str | None]:
+    """The installed versions of the packages that were tested."""
     found: dict[str, str | None] = {}
     for name in TESTED:
         try:
@@ -44,11 +46,12 @@ def read_versions() -> dict[str, str | None]:
 
 
 def check_versions(found: Mapping[str, str | None]) -> Iterator[Check]:
+    """Whether the installed versions are those that were tested."""
     for name, tested in TESTED.items():
         version, install = found[name], f"pip install {name}=={tested}"
         if version is None:
             yield judge(name, "not installed", wrong=None if name in _OPTIONAL else install)
-        elif version.partition("+")[0] == tested:  # behind the +: for which device it was built
+        elif version.partition("+")[0] == tested:  # after the +: the device it was built for
             yield judge(name, f"{version}, as tested")
         else:
             exact = name == "torchtitan" or (name == "torch" and _older(version, tested))
@@ -58,13 +61,13 @@ def check_versions(found: Mapping[str, str | None]) -> Iterator[Check]:
 
 
 def _older(version: str, than: str) -> bool:
-    """By the first two numbers: 2.9 is older than 2.13."""
+    """Whether a version is older, by its first two numbers: 2.9 is older than 2.13."""
     return [*map(int, version.split(".")[:2])] < [*map(int, than.split(".")[:2])]
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A program that was tried."""
+    """The outcome of a program that was tried."""
 
     ok: bool
     said: str
@@ -77,35 +80,39 @@ def _run(words: list[str], **options: object) -> Ran:
             words, capture_output=True, text=True, errors="replace", timeout=_SECONDS, **options
         )
     except FileNotFoundError:
-        return Ran(False, f"{words[0]} is not there")
+        return Ran(False, f"{words[0]} is not installed")
     except subprocess.TimeoutExpired:
         return Ran(False, f"it did not end within {_SECONDS} s")
     lines = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "without a word")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
     return Ran(done.returncode == 0, anonymous(last))
 
 
 def try_imports() -> Ran:
+    """Import torch and torchtitan."""
     try:
-        import mixit_titan.device  # noqa: F401  (torch, and torchtitan with what we change of it)
+        import mixit_titan.device  # noqa: F401  (torch, and torchtitan with our patches)
     except Exception as error:
         return Ran(False, told(error))
     return Ran(True, "torch and torchtitan")
 
 
 def check_imports(ran: Ran) -> Check:
-    advice = "nothing works without: install again, with `pip install -c constraints.txt`"
+    """Whether torch and torchtitan can be imported."""
+    advice = "nothing works without them: reinstall with `pip install -c constraints.txt`"
     return judge("imports", ran.said, wrong=None if ran.ok else advice)
 
 
 def try_triton() -> Ran:
-    """In a process of its own: a compiler or a driver that crashes must not take us with it."""
-    with tempfile.TemporaryDirectory() as folder:  # nothing that was compiled before
+    """Compile a kernel in a separate process: a compiler or driver that crashes must not take us
+    with it."""
+    with tempfile.TemporaryDirectory() as folder:  # an empty cache
         environment = os.environ | {"TRITON_CACHE_DIR": folder}
         return _run([sys.executable, "-m", "mixit_titan.doctor.triton_probe"], env=environment)
 
 
 def check_triton(ran: Ran, gpus: int) -> Check:
+    """Whether Triton compiles."""
     advice = None
     if not ran.ok:
         advice = f"pip install triton=={TESTED['triton']}; on a GPU it needs a C compiler, too"
@@ -118,7 +125,7 @@ def check_triton(ran: Ran, gpus: int) -> Check:
 
 
 def try_compiler() -> Ran:
-    """A library with OpenMP, by the compiler that kernels/triangle.py takes."""
+    """Build a library with OpenMP, by the compiler that kernels/triangle.py uses."""
     compiler = shlex.split(os.environ.get("CC") or "cc")
     with tempfile.TemporaryDirectory() as folder:
         flags = ["-x", "c", "-fPIC", "-fopenmp", "-shared", "-", "-o", str(Path(folder) / "it.so")]
@@ -130,16 +137,17 @@ def try_compiler() -> Ran:
 
 
 def check_compiler(ran: Ran, gpus: int) -> Check:
-    """On a GPU it is Triton that needs one."""
+    """Whether there is a C compiler, which Triton needs on a GPU."""
     advice = None
     if not ran.ok:
-        advice = "install gcc, or name another compiler by CC: "
+        advice = "install gcc, or name another compiler in CC: "
         advice += "Triton needs it" if gpus else "without it mixing is slower on a CPU"
     fact = ran.said if ran.ok else f"it fails: {ran.said}"
     return judge("c compiler", fact, wrong=advice if gpus else None, warning=advice)
 
 
 def software(gpus: int) -> Iterator[Check]:
+    """All checks of software."""
     yield check_code(code_version()[0])
     yield check_python(sys.version_info[:3])
     yield from check_versions(read_versions())

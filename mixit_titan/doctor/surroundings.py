@@ -19,30 +19,34 @@ _HUB = ("WANDB_MODE", "WANDB_PROJECT", "WANDB_ENTITY", "WANDB_DIR", "HF_HUB_OFFL
 _SECRET = ("WANDB_API_KEY", "HF_TOKEN")
 
 _HARMFUL = {
-    "CUDA_LAUNCH_BLOCKING": "makes every kernel wait for the one before",
-    "NCCL_P2P_DISABLE": "keeps GPUs from talking to each other directly",
-    "NCCL_SHM_DISABLE": "keeps ranks from talking through shared memory",
-    "NCCL_IB_DISABLE": "keeps nodes from talking over InfiniBand",
+    "CUDA_LAUNCH_BLOCKING": "makes every kernel wait for the previous one",
+    "NCCL_P2P_DISABLE": "prevents GPUs from communicating directly",
+    "NCCL_SHM_DISABLE": "prevents ranks from communicating through shared memory",
+    "NCCL_IB_DISABLE": "prevents nodes from communicating over InfiniBand",
     "TORCH_COMPILE_DISABLE": "turns torch.compile off",
     "TORCHDYNAMO_DISABLE": "turns torch.compile off",
     "TRITON_INTERPRET": "runs Triton's kernels in Python, very slowly",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": "allocates anew for every tensor",
-    "NVIDIA_TF32_OVERRIDE": "changes the precision of products behind torch's back",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "allocates memory from CUDA for every tensor",
+    "NVIDIA_TF32_OVERRIDE": "changes the precision of matrix products behind torch's back",
 }
-"""What they do where they are set; 0 is as if they were not, but for the last."""
+"""What these variables do where they are set. A value of 0 counts as unset, except for the last
+one."""
 
 
 @dataclass(frozen=True)
 class Slurm:
+    """What Slurm says."""
+
     sbatch: bool
     version: str | None = None
     answers: bool = False
     usable_gpus: int = 0
-    """That torch can use."""
+    """The number of GPUs that torch can use."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_slurm(usable_gpus: int) -> Slurm:
+    """Ask Slurm, if it is installed."""
     sbatch = shutil.which("sbatch") is not None
     shown = _ask("sbatch", "--version") if sbatch else None
     return Slurm(
@@ -63,11 +67,12 @@ def _ask(*words: str) -> str | None:
 
 
 def check_slurm(facts: Slurm) -> Iterator[Check]:
+    """Whether Slurm answers, and what this job was given."""
     if not facts.sbatch:
         yield judge("slurm", "there is no sbatch: `submit` works on a cluster's nodes only")
     else:
-        advice = "the controller is away, or SLURM_CONF is wrong: try `sinfo`"
-        fact = f"{facts.version or 'its version is not known'}, the controller "
+        advice = "the controller is down, or SLURM_CONF is wrong: try `sinfo`"
+        fact = f"{facts.version or 'its version is unknown'}, the controller "
         fact += "answers" if facts.answers else "does not answer"
         yield judge("slurm", fact, warning=None if facts.answers else advice)
     if "SLURM_JOB_ID" in facts.environment:
@@ -75,7 +80,7 @@ def check_slurm(facts: Slurm) -> Iterator[Check]:
 
 
 def _check_job(facts: Slurm) -> Check:
-    """Without the names of its nodes."""
+    """The resources of this job, without the names of its nodes."""
     get = facts.environment.get
     visible = get("CUDA_VISIBLE_DEVICES")
     given = get("SLURM_GPUS_ON_NODE") or _count(get("SLURM_STEP_GPUS") or get("SLURM_JOB_GPUS"))
@@ -86,24 +91,24 @@ def _check_job(facts: Slurm) -> Check:
     if given and int(given) != facts.usable_gpus:
         advice = f"torch can use {facts.usable_gpus} of them: see `device` and `driver` above"
     elif not given:
-        advice = "no GPU was asked for (--gpus-per-node, --gpus): right if the CPU is meant"
+        advice = "no GPU was requested (--gpus-per-node, --gpus): fine if the CPU is intended"
     return judge("slurm job", fact, warning=advice)
 
 
 def _count(names: str | None) -> str:
-    """0,1,4-7 -> 6"""
+    """The number of devices in a list: `0,1,4-7` -> 6."""
     ranges = [part.partition("-") for part in (names or "").split(",") if part]
     numbers = [(int(a), int(b or a)) for a, _, b in ranges if a.isdecimal()]
     return str(sum(last - first + 1 for first, last in numbers)) if numbers else ""
 
 
 def _devices(value: str) -> str:
-    """UUIDs name the machine."""
+    """CUDA_VISIBLE_DEVICES without UUIDs, which identify the machine."""
     return "is empty" if not value else re.sub(r"\b(GPU|MIG)-[\w/-]+", r"\1-...", value)
 
 
 def check_environment(environment: Mapping[str, str]) -> Check:
-    """One line with all that is set, but for what this project sets by itself."""
+    """One line with all variables that are set, except those that this project sets by itself."""
     environment = dict(environment.items() - OUR_ALLOCATOR.items())
     names = sorted(name for name in environment if _SHOWN.fullmatch(name))
     values = {name: anonymous(_devices(environment[name])) for name in names}
@@ -114,12 +119,12 @@ def check_environment(environment: Mapping[str, str]) -> Check:
         if environment.get(name, "") not in ("", "0")
         or (name == "NVIDIA_TF32_OVERRIDE" and name in environment)
     ]
-    advice = f"unset what is not meant: {'; '.join(bad)}" if bad else None
+    advice = f"unset what is not intended: {'; '.join(bad)}" if bad else None
     return judge("environment", fact or "nothing that changes results or speed", warning=advice)
 
 
 def check_hub(environment: Mapping[str, str]) -> Check:
-    """Of wandb and the Hugging Face hub, without asking either."""
+    """The variables of wandb and the Hugging Face hub, without asking either."""
     shown = [f"{n}={anonymous(environment[n])}" for n in _HUB if environment.get(n)]
     shown += [f"{n} {'is set' if environment.get(n) else 'is not set'}" for n in _SECRET]
     return judge("wandb and hub", ", ".join(shown))

@@ -1,4 +1,4 @@
-"""What the tests ran with, known also where constraints.txt is not."""
+"""The versions that the tests ran with, available even where constraints.txt is not."""
 
 TESTED = {
     "torch": "2.13.0",
@@ -8,7 +8,7 @@ TESTED = {
     "tiktoken": "0.14.0",
     "transformers": "5.22.2",
 }
-"""Versions of constraints.txt."""
+"""The versions in constraints.txt."""
 
 OLDEST_PYTHON = (3, 11)
-"""pyproject.toml's requires-python."""
+"""The requires-python of pyproject.toml."""

@@ -1,4 +1,4 @@
-"""Compiles a trivial Triton kernel, and prints for what; on a GPU it runs it, too."""
+"""Compiles a trivial Triton kernel and prints for which architecture; on a GPU it also runs it."""
 
 import time
 
@@ -21,7 +21,7 @@ def _run_here() -> str:
     x = torch.arange(_SIZE, device="cuda", dtype=torch.float32)
     _double[(1,)](x, SIZE=_SIZE)
     if x.tolist() != [2.0 * n for n in range(_SIZE)]:
-        raise SystemExit("the kernel computed something wrong")
+        raise SystemExit("the kernel computed a wrong result")
     major, minor = torch.cuda.get_device_capability()
     return f"a kernel runs here (sm_{major}{minor})"
 
@@ -30,7 +30,7 @@ def _compile_for_h100() -> str:
     source = ASTSource(_double, {"x": "*fp32", "SIZE": "constexpr"}, constexprs={"SIZE": _SIZE})
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32))
     if not built.asm["cubin"]:
-        raise SystemExit("Triton made no machine code")
+        raise SystemExit("Triton produced no machine code")
     return "a kernel compiles for sm_90 (there is no GPU to run it)"
 
 

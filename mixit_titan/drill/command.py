@@ -1,4 +1,5 @@
-"""`mixit-titan drill CONFIG.toml`: rehearses what can go wrong with a run, where it is to run."""
+"""`mixit-titan drill CONFIG.toml`: rehearses what can go wrong with a run, on the machines where it
+will run."""
 
 import contextlib
 import os
@@ -31,25 +32,30 @@ from mixit_titan.runtime.launch import local_ranks
 from mixit_titan.slurm.arguments import SubmitArguments, check_numbers
 from mixit_titan.slurm.cluster import check_sbatch
 
+_UNBROKEN = "unbroken"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drill:
+    """What to rehearse, and where."""
+
     setup: Setup
     kind: type[Run]
     make: Callable[[Path], Run]
-    """A run in that folder."""
+    """Creates a run in that folder."""
     exact: bool
-    """Whether two runs of it are the same to the last bit."""
+    """Whether two undisturbed runs are identical to the last bit."""
     described: dict[str, Any]
-    """All that results depend on, as plain data."""
+    """Everything that results depend on, as plain data."""
 
 
 def run_drill(args: DrillArguments, others: list[str]) -> None:
-    """`others`: overrides, and with --slurm flags of `submit`."""
+    """Rehearse all faults that have not passed, write the report, and say what to type next.
+    `others` are overrides and, with --slurm, options of `submit`."""
     for name in args.only:
         if name not in FAULTS:
             raise unknown("fault", name, FAULTS)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a toy gains nothing by more
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a toy gains nothing from more
     console = Console()
     with locked(args.out):
         drill = _on_slurm(args, others) if args.slurm else _here(args, others)
@@ -84,7 +90,7 @@ def _here(args: DrillArguments, others: list[str]) -> Drill:
 
 def _on_slurm(args: DrillArguments, others: list[str]) -> Drill:
     if args.nproc is not None:
-        raise ConfigError("--nproc is for this machine: with --slurm, set --nodes instead")
+        raise ConfigError("--nproc applies to this machine: with --slurm, set --nodes instead")
     check_sbatch()
     submission, overrides = read_known_options(
         SubmitArguments, [args.config, *others], prog="mixit-titan drill --slurm"
@@ -92,7 +98,7 @@ def _on_slurm(args: DrillArguments, others: list[str]) -> Drill:
     check_numbers(submission, Problems())
     for name in ("dry_run", "array_variants", "after"):
         if getattr(submission, name):
-            raise ConfigError(f"{flag(name)} is for submit alone: leave it out of a drill")
+            raise ConfigError(f"{flag(name)} is only for submit: leave it out of a drill")
     nodes, gpus = submission.nodes, submission.gpus_per_node
     of_a_node = max(gpus, 1)
     ranks = nodes * of_a_node
@@ -114,15 +120,18 @@ def _check_same(out: Path, described: dict[str, Any]) -> None:
     with contextlib.suppress(FileNotFoundError):
         if read_json(file, dict) == described:
             return
-        raise ConfigError(f"{out} has a drill with other settings: choose another --out")
+        raise ConfigError(f"{out} contains a drill with other settings: choose another --out")
+    for name in (_UNBROKEN, *FAULTS):  # each is emptied before it is run in
+        if (out / name).exists():
+            raise ConfigError(f"{out / name} is not of a drill: choose another --out")
     write_json(file, described)
 
 
 def _train_unbroken(drill: Drill, out: Path, console: Console) -> None:
-    home = out / "unbroken"
+    home = out / _UNBROKEN
     if (home / "done").exists():
         return
-    console.print("the unbroken run ...")
+    console.print("the undisturbed run ...")
     shutil.rmtree(home, ignore_errors=True)
     run = drill.make(home)
     try:
@@ -134,7 +143,7 @@ def _train_unbroken(drill: Drill, out: Path, console: Console) -> None:
 
 
 def _rehearse(drill: Drill, name: str, out: Path, console: Console) -> None:
-    """Unless it has passed before."""
+    """Rehearse one fault, unless it has passed before."""
     fault, home, before = FAULTS[name], out / name, _read(out / name)
     if before is not None and before.outcome == "passed":
         console.print(f"{fault.title}: passed before")
@@ -144,7 +153,7 @@ def _rehearse(drill: Drill, name: str, out: Path, console: Console) -> None:
         trial = Trial(fault=name, outcome="skipped", why=why)
     else:
         console.print(f"{fault.title} ...")
-        unbroken = out / "unbroken" / "run"
+        unbroken = out / _UNBROKEN / "run"
         trial = try_fault(name, fault, lambda: drill.make(home), unbroken, exact=drill.exact)
     write_json(home / "trial.json", trial.described())
 

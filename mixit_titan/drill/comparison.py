@@ -1,4 +1,4 @@
-"""Whether a run that was disturbed has become the one that was not."""
+"""Checks that a disturbed run has reached the same result as an undisturbed one."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,29 +12,32 @@ from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.tensor_reader import TensorReader, load_state
 
 _NEARLY = 0.01
-"""In nats: sums in another order, or by a GPU, are not the same to the last bit."""
+"""In nats: sums in another order, or on a GPU, differ in the last bits."""
 _OTHERS = (KEY, "train_state.")
 
 
 @dataclass(frozen=True)
 class Difference:
+    """How far the results of two runs differ."""
+
     losses: float
-    """The largest of all steps."""
+    """The largest difference of any step."""
     weights: float
-    """The largest in the last checkpoint, of weights and state of the optimizer."""
+    """The largest difference in the last checkpoint, of weights and optimizer state."""
 
     def check(self, *, exact: bool) -> None:
+        """Raise DrillFailed if the runs differ by more than rounding, or at all if `exact`."""
         by = f"losses by {self.losses:.2g}, weights and optimizer by {self.weights:.2g}"
         if self.losses > (0.0 if exact else _NEARLY) or (exact and self.weights):
-            raise DrillFailed(f"it differs from the unbroken run: {by}")
+            raise DrillFailed(f"it differs from the undisturbed run: {by}")
 
 
 def compare(run: Path, unbroken: Path, *, steps: int) -> Difference:
-    """Both are folders of finished runs."""
+    """The differences between two finished runs, given by their folders."""
     pairs = zip(losses(run, steps), losses(unbroken, steps), strict=True)
     ours, theirs = (_tensors(each / "checkpoint" / f"step-{steps}") for each in (run, unbroken))
     if ours.keys() != theirs.keys():
-        raise DrillFailed("its last checkpoint has other tensors than that of the unbroken run")
+        raise DrillFailed("its last checkpoint has other tensors than that of the undisturbed run")
     return Difference(
         losses=max(abs(a - b) for a, b in pairs),
         weights=max(
@@ -44,11 +47,13 @@ def compare(run: Path, unbroken: Path, *, steps: int) -> Difference:
 
 
 def losses(folder: Path, steps: int) -> list[float]:
-    """One for each step."""
+    """The loss of each step; raises DrillFailed unless each step was logged exactly once."""
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
     found = [line["step"] for line in lines]
     if found != list(range(1, steps + 1)):
-        raise DrillFailed(f"{folder}/metrics.jsonl does not have the steps 1 to {steps} once each")
+        raise DrillFailed(
+            f"{folder}/metrics.jsonl does not have each of the steps 1 to {steps} once"
+        )
     return [line["loss"] for line in lines]
 
 

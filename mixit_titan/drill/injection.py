@@ -1,4 +1,5 @@
-"""What is done to a rank, on the machine where it runs. With Slurm that is a node of the job:
+"""Injects a fault into a rank, on the machine where the rank runs, which with Slurm is a node of
+the job:
 
 python -m mixit_titan.drill.injection signal PROCESS NUMBER
 python -m mixit_titan.drill.injection kill_launcher PROCESS
@@ -14,21 +15,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SECONDS_TO_SAVE = 300.0
-_LOOKS = 0.002
+_LOOKS = 0.002  # seconds between two checks
 
 
 def kill_launcher(process: int) -> None:
-    """Kill the torchrun that has started a rank."""
+    """Kill the torchrun that started a rank."""
     stat = Path(f"/proc/{process}/stat").read_text()
     os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
 
 
 def hold_save(process: int, folder: Path, seconds: float) -> None:
-    """Make the next save last: the first rank, which gives a checkpoint its name, is halted while
-    one is being written."""
+    """Make the next save take long: the first rank, which gives a checkpoint its final name, is
+    suspended while one is being written."""
     deadline = time.monotonic() + _SECONDS_TO_SAVE
     while time.monotonic() < deadline:
-        os.kill(process, 0)  # a ProcessLookupError where it has ended
+        os.kill(process, 0)  # raises ProcessLookupError if it has ended
         time.sleep(_LOOKS)
         if not _is_saving(folder):
             continue
@@ -41,7 +42,8 @@ def hold_save(process: int, folder: Path, seconds: float) -> None:
 
 
 def _is_saving(folder: Path) -> bool:
-    """Once its metadata are written, the other ranks no longer wait for the first."""
+    """Whether a save is under way for which the other ranks still wait: until its metadata are
+    written."""
     return any(not (each / ".metadata").exists() for each in folder.glob(".unfinished-*"))
 
 

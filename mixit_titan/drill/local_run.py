@@ -1,5 +1,5 @@
-"""A run of the drill on this machine: what `mixit-titan train` does, in a process of its own that
-the drill starts again."""
+"""A run of the drill on this machine: what `mixit-titan train` does, in a separate process that the
+drill restarts."""
 
 import os
 import signal
@@ -20,6 +20,8 @@ _SECONDS_TO_GO = 20.0  # for ranks whose launcher was killed
 
 
 class LocalRun(Run):
+    """A run on this machine."""
+
     STEPS = 120
 
     def __init__(self, setup: Setup, home: Path) -> None:
@@ -27,6 +29,7 @@ class LocalRun(Run):
         self.starts: list[tuple[Job, BaseProcess]] = []
 
     def start(self, overrides: Sequence[str] = (), *, fewer: bool = False) -> None:
+        """Start, or resume, in a new process."""
         setup = self.setup
         words = [*setup.overrides, *overrides, "--dump_folder", str(self.folder)]
         ranks = setup.fewer if fewer else setup.ranks
@@ -42,41 +45,50 @@ class LocalRun(Run):
 
     @property
     def process(self) -> BaseProcess:
+        """The process of the latest start."""
         return self.starts[-1][1]
 
     def is_over(self) -> bool:
+        """Whether the latest process has ended."""
         return bool(self.starts) and not self.process.is_alive()
 
     def wait_for_end(self) -> None:
+        """Wait until the command and all of its ranks have ended."""
         self.wait_until(self.is_over, "did not end")
         deadline = time.monotonic() + _SECONDS_TO_GO
         while left := [pid for pid in self._ranks() if _is_alive(pid)]:
             if time.monotonic() > deadline:
-                raise DrillFailed(f"the command has ended, and its ranks {left} have not")
+                raise DrillFailed(f"the command has ended, but its ranks {left} have not")
             time.sleep(0.05)
 
     def ask_to_stop(self) -> None:
+        """Send SIGTERM to the command."""
         os.kill(self.process.pid, signal.SIGTERM)
 
     def signal_rank(self, rank: int, number: signal.Signals) -> None:
+        """Send a signal to one rank."""
         os.kill(self.rank(rank)["process"], number)
 
     def kill_launcher(self) -> None:
+        """Kill the command by SIGKILL."""
         os.kill(self.process.pid, signal.SIGKILL)
 
     def hold_save(self, seconds: float) -> None:
+        """Make the next save take at least this long."""
         try:
             hold_save(self.rank(0)["process"], self.checkpoints, seconds)
         except TimeoutError as error:
             raise DrillFailed(str(error)) from None
 
     def said(self) -> str:
+        """The exit code and the last line of the log."""
         job, ended = self.starts[-1]
         lines = job.log.read_text(errors="replace").splitlines() if job.log.exists() else []
         words = [line for line in lines if line.startswith("mixit-titan: ")] or lines[-1:]
-        return f"exit code {ended.exitcode}, {(words or ['without a word'])[-1]} (see {job.log})"
+        return f"exit code {ended.exitcode}, {(words or ['no output'])[-1]} (see {job.log})"
 
     def close(self) -> None:
+        """Kill the command and its ranks if they are still running."""
         if self.starts and self.process.is_alive():
             self.process.kill()  # and its ranks with it
             self.process.join()
@@ -87,7 +99,7 @@ class LocalRun(Run):
 
 
 def _is_alive(pid: int) -> bool:
-    """Not one that has ended and that nobody has asked for yet."""
+    """Whether a process runs; one that has ended but was not waited for yet does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""What came out of a drill: a table, and drill.json."""
+"""The results of a drill: a table, and drill.json."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _PLAIN = {"box": None, "pad_edge": False, "title_justify": "left"}
 
 
 def cells(trial: Trial) -> list[str]:
-    """Of one that failed or was skipped, why is said below the table."""
+    """The row of a trial. Why it failed or was skipped is printed below the table."""
     title = FAULTS[trial.fault].title
     if trial.outcome != "passed":
         return [title, trial.outcome, *("-" for _ in COLUMNS[2:])]
@@ -31,15 +31,18 @@ def cells(trial: Trial) -> list[str]:
 
 
 def screen(trials: list[Trial], setup: Setup) -> Table:
-    title = f"A run of {setup.ranks} ranks, disturbed, beside the unbroken one"
+    """The table for a terminal."""
+    title = f"A run of {setup.ranks} ranks, disturbed, compared to the undisturbed one"
     return screen_table(title, COLUMNS, map(cells, trials), left=2, **_PLAIN)
 
 
 def explanations(trials: list[Trial]) -> list[str]:
+    """Why faults failed or were skipped, one sentence each."""
     return [literal(f"{t.fault}, {t.outcome}: {t.why}") for t in trials if t.why]
 
 
 def write(out: Path, trials: list[Trial], setup: Setup) -> None:
+    """Write drill.json and drill.md."""
     said = {"ranks": setup.ranks, "steps": setup.steps, "fewer_ranks": setup.fewer}
     write_json(out / "drill.json", said | {"faults": [trial.described() for trial in trials]})
     write_text(out / "drill.md", markdown_table(COLUMNS, map(cells, trials), left=2))

@@ -1,4 +1,4 @@
-"""A run of the drill: what it has come to, seen from its folder, and how it is waited for."""
+"""A run of the drill: its state as seen from its folder, and ways to wait for it."""
 
 import re
 import signal
@@ -15,43 +15,43 @@ from mixit_titan.runtime.heartbeat import read_heartbeats
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import RunState, read_state
 
-_LOOKS = 0.01  # seconds between two
-_SECONDS = 1800.0  # a run that has come no further by then is stuck
+_LOOKS = 0.01  # seconds between two checks
+_SECONDS = 1800.0  # without progress for this long, a run is stuck
 
 
 class DrillFailed(RunFailed):
-    """A run did not do what it should have done. The drill goes on with the next fault."""
+    """A run did not do what it should have done. The drill continues with the next fault."""
 
 
 class TooQuick(DrillFailed):
-    """A run was finished before it could be disturbed."""
+    """A run finished before it could be disturbed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What all runs of a drill have in common."""
+    """What all runs of a drill share."""
 
     config: Path
-    """The toy."""
+    """The config of the toy."""
     overrides: list[str]
-    """Of the user, for all runs."""
+    """The user's overrides, for all runs."""
     steps: int
     ranks: int
     fewer: int
-    """How many ranks are left when one is gone, or one node of several."""
+    """How many ranks remain without one rank, or without one of several nodes."""
     why_not_fewer: str | None
-    """None: a run can resume on them."""
+    """Why a run cannot resume on fewer ranks; None if it can."""
     watched: bool
-    """Whether a run that stands still is ended."""
+    """Whether a run without progress is ended."""
     long_save: float
-    """Seconds of a save that lasts longer than a step may."""
+    """Duration in seconds of a save that takes longer than a step may."""
 
 
 class Run(ABC):
-    """One run in a folder of its own. Where it runs is LocalRun's or SlurmRun's to say."""
+    """One run in its own folder. Subclasses decide where it runs."""
 
     STEPS: int
-    """Time enough to disturb it."""
+    """Steps that leave enough time to disturb the run."""
 
     def __init__(self, setup: Setup, home: Path) -> None:
         self.setup, self.home = setup, home
@@ -62,19 +62,19 @@ class Run(ABC):
 
     @abstractmethod
     def start(self, overrides: Sequence[str] = (), *, fewer: bool = False) -> None:
-        """Begin, or resume after the end."""
+        """Start the run, or resume it after it has ended."""
 
     @abstractmethod
     def is_over(self) -> bool:
-        """Whether it has ended for good, or until it is started again."""
+        """Whether it has ended, for good or until it is started again."""
 
     @abstractmethod
     def wait_for_end(self) -> None:
-        """Until its ranks are gone."""
+        """Wait until its ranks are gone."""
 
     @abstractmethod
     def ask_to_stop(self) -> None:
-        """As whoever wants the machine back does."""
+        """Ask it to stop, as a scheduler does that wants the machine back."""
 
     @abstractmethod
     def signal_rank(self, rank: int, number: signal.Signals) -> None:
@@ -82,51 +82,55 @@ class Run(ABC):
 
     @abstractmethod
     def kill_launcher(self) -> None:
-        """Kill -9 what started the ranks."""
+        """Kill what started the ranks by SIGKILL."""
 
     @abstractmethod
     def hold_save(self, seconds: float) -> None:
-        """Make the next save last at least this long."""
+        """Make the next save take at least this long."""
 
     @abstractmethod
     def said(self) -> str:
-        """What it printed last."""
+        """The last thing that it printed."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it, however far it is."""
+        """End it, wherever it is."""
 
-    # What it has come to.
+    # Its state.
 
     @property
     def state(self) -> RunState:
+        """The state that the run has written last."""
         return read_state(self.folder) or RunState("starting", 0, "")
 
     @property
     def step(self) -> int:
-        """The last that is done, also where the next start has begun to write its state."""
+        """The last step that is complete, even if the next start has already written its state."""
         lines = read_metrics(self.folder / "metrics.jsonl")
         return max(self.state.step, lines[-1]["step"] if lines else 0)
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of its checkpoints."""
         return self.folder / "checkpoint"
 
     @property
     def started_at(self) -> list[int]:
-        """The step before the first of each start."""
+        """For each start, the step before its first one."""
         file = self.folder / "logs" / "rank_0.log"
         log = file.read_text(errors="replace") if file.exists() else ""
         return [int(n) - 1 for n in re.findall(r"Training starts at step (\d+)", log)]
 
     def rank(self, number: int) -> dict[str, Any]:
-        """Where a rank runs: host and process."""
+        """The heartbeat of a rank, with its host and process."""
         self.wait_until(lambda: number in read_heartbeats(self.folder, number + 1), "has no ranks")
         return read_heartbeats(self.folder, number + 1)[number]
 
     # Waiting.
 
     def wait_until(self, holds: Callable[[], object], or_else: str) -> None:
+        """Wait until `holds()`; raise DrillFailed, worded by `or_else`, if the run ends or takes
+        too long."""
         deadline = time.monotonic() + self.patience
         while not holds():
             if self.is_over() and not holds():
@@ -137,29 +141,31 @@ class Run(ABC):
 
     @property
     def patience(self) -> float:
+        """Seconds to wait for progress before the run counts as stuck."""
         return _SECONDS
 
     def wait_for_step(self, step: int, *, saved: int = 0) -> None:
-        """Until it trains, is at the step or beyond it, and has saved as many checkpoints."""
+        """Wait until the run trains, has reached the step, and has `saved` that many
+        checkpoints."""
 
         def there() -> bool:
             state = self.state
             if state.word == "finished" or state.step == self.setup.steps:
-                raise TooQuick(f"it was finished before step {step} was seen")
+                raise TooQuick(f"it finished before step {step} was observed")
             return (
                 state.word == "running"
                 and state.step >= step
                 and len(steps(self.checkpoints)) >= saved
             )
 
-        self.wait_until(there, f"did not come to step {step}")
+        self.wait_until(there, f"did not reach step {step}")
 
     def mark(self) -> None:
-        """From here on `wait_for_training` waits for something new."""
+        """Mark the current state: `wait_for_training` waits for a newer one."""
         self._written = self._last_written()
 
     def wait_for_training(self) -> None:
-        """Until a step is done that was begun after `mark`."""
+        """Wait until a step is complete that began after `mark`."""
         first: int | None = None
 
         def trains() -> bool:
@@ -174,6 +180,7 @@ class Run(ABC):
         self.wait_until(trains, "did not train again")
 
     def wait_for_finish(self) -> None:
+        """Wait until the run has finished and its ranks are gone."""
         self.wait_until(lambda: self.state.word == "finished", "did not finish")
         self.wait_for_end()
 

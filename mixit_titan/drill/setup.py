@@ -1,4 +1,4 @@
-"""From a user's config to the runs of a drill."""
+"""From a user's config to the setup of a drill."""
 
 import math
 from pathlib import Path
@@ -12,7 +12,7 @@ from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.watch import FLOOR, WatchConfig
 
 _LONGER = 5.0  # seconds
-_LEARNED = 10.0  # seconds, beyond the floor: of steps that take a second on a busy machine
+_LEARNED = 10.0  # seconds beyond the floor: steps may take a second on a busy machine
 
 
 def write_setup(
@@ -25,7 +25,7 @@ def write_setup(
     fewer: int,
     on_gpus: bool | None,
 ) -> Setup:
-    """Check the user's config, and write the toy of it. `on_gpus` as in `plan_run`."""
+    """Check the user's config and write its toy version. `on_gpus` is as in `plan_run`."""
     plan = plan_run(config, overrides, world_size=ranks, on_gpus=on_gpus)
     batch = 2 * math.lcm(ranks, max(fewer, 1))
     write_toml(toy, toy_table(read_toml(config), plan, steps=steps, batch=batch))
@@ -45,7 +45,7 @@ def write_setup(
 
 def _why_not_fewer(toy: Path, overrides: list[str], fewer: int, on_gpus: bool | None) -> str | None:
     if fewer < 1:
-        return "there is but one rank"
+        return "there is only one rank"
     try:
         plan_run(str(toy), [*overrides, *SHARD_OVER_ALL], world_size=fewer, on_gpus=on_gpus)
     except ConfigError as error:
@@ -54,6 +54,6 @@ def _why_not_fewer(toy: Path, overrides: list[str], fewer: int, on_gpus: bool | 
 
 
 def _long_save(watch: WatchConfig) -> float:
-    """Longer than a step may take, where a save may take so long."""
+    """Longer than a step may take, if a save may take that long."""
     limit = FLOOR + _LEARNED if watch.step is None else watch.step
     return min(watch.save / 2, limit + _LONGER)

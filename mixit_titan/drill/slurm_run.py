@@ -1,4 +1,4 @@
-"""A run of the drill as a job of Slurm, which requeues itself."""
+"""A run of the drill as a Slurm job, which requeues itself."""
 
 import contextlib
 import dataclasses
@@ -25,6 +25,8 @@ _PACKAGES = str(Path(__file__).parents[2])  # where a node finds this one
 
 
 class SlurmRun(Run):
+    """A run as a Slurm job."""
+
     STEPS = 200  # a fault reaches a node within a second, and a step of a toy takes milliseconds
 
     def __init__(self, setup: Setup, home: Path, submission: SubmitArguments) -> None:
@@ -32,10 +34,10 @@ class SlurmRun(Run):
         self.submission = dataclasses.replace(submission, config=str(setup.config))
         self.job: str | None = None
         self.requeued = 0
-        self._known = ("", 0.0, "")  # a job, when Slurm was asked for it, and its word
+        self._known = ("", 0.0, "")  # a job, when Slurm was asked about it, and its state
 
     def start(self, overrides: Sequence[str] = (), *, fewer: bool = False) -> None:
-        """A job that was requeued has begun by itself."""
+        """Submit the job, or resume it on fewer ranks; a requeued job has started by itself."""
         if self.job is None:
             words = [*self.setup.overrides, *overrides, "--dump_folder", str(self.folder)]
             with contextlib.redirect_stdout(io.StringIO()):
@@ -55,14 +57,15 @@ class SlurmRun(Run):
 
     @property
     def patience(self) -> float:
-        """A job may wait in the queue for as long as it takes."""
+        """Forever, because a job may wait in the queue."""
         return float("inf")
 
     def is_over(self) -> bool:
+        """Whether the job has ended."""
         return self.job is not None and self._word() in _ENDED
 
     def _word(self) -> str:
-        """Slurm's word for the job, of some seconds ago at most: its controller serves others."""
+        """Slurm's state of the job, at most a few seconds old, to spare the controller."""
         job, asked, word = self._known
         if job != self.job or time.monotonic() > asked + _SECONDS_BETWEEN:
             shown = _slurm("scontrol", "--oneliner", "show", "job", self.job)
@@ -71,7 +74,7 @@ class SlurmRun(Run):
         return word
 
     def wait_for_end(self) -> None:
-        """Until it has ended, or requeued itself."""
+        """Wait until the job has ended or requeued itself."""
         self.wait_until(lambda: self.is_over() or self._restarts() > self.requeued, "did not end")
         self.requeued = self._restarts()
 
@@ -80,27 +83,31 @@ class SlurmRun(Run):
         return len(file.read_text().splitlines()) if file.exists() else 0
 
     def ask_to_stop(self) -> None:
-        """As Slurm does before the time limit."""
+        """Send SIGUSR1, as Slurm does before the time limit."""
         _slurm("scancel", "--batch", "--signal=USR1", self.job)
 
     def requeue(self) -> None:
-        """As Slurm does with a job that another one preempts."""
+        """Requeue the job, as Slurm does when another job preempts it."""
         _slurm("scontrol", "requeue", self.job)
 
     def cancel(self) -> None:
+        """Cancel the job."""
         _slurm("scancel", self.job)
 
     def signal_rank(self, rank: int, number: signal.Signals) -> None:
+        """Send a signal to one rank, on its node."""
         self._inject(rank, "signal", str(int(number)))
 
     def kill_launcher(self) -> None:
+        """Kill the torchrun of the last rank's node by SIGKILL."""
         self._inject(self.setup.ranks - 1, "kill_launcher")
 
     def hold_save(self, seconds: float) -> None:
+        """Make the next save take at least this long."""
         self._inject(0, "hold_save", str(self.checkpoints), str(seconds))
 
     def _inject(self, rank: int, what: str, *words: str) -> None:
-        """On the rank's node, in a step of the job beside that of the ranks."""
+        """Inject a fault on the rank's node, in a job step beside that of the ranks."""
         found = self.rank(rank)
         step = ["srun", "--overlap", f"--jobid={self.job}", "--ntasks=1", "--nodes=1"]
         step += [f"--nodelist={found['host'].split('.')[0]}", "--cpu-bind=none"]
@@ -108,13 +115,15 @@ class SlurmRun(Run):
         _slurm(*step, *module, what, str(found["process"]), *words)
 
     def said(self) -> str:
+        """The job's state and the last line of its log."""
         lines = []
         for log in sorted((self.folder / "logs").glob("job_*.out")):
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        last = lines[-1] if lines else "without a word"
+        last = lines[-1] if lines else "no output"
         return f"job {self.job} {self._word()}, {last} (see {self.folder}/logs)"
 
     def close(self) -> None:
+        """Cancel the job unless it has ended."""
         if self.job is not None and not self.is_over():
             self.cancel()
 

@@ -1,4 +1,4 @@
-"""A disk that is soon full. Only root can mount one."""
+"""A disk that fills up quickly. Only root can mount one."""
 
 import errno
 import subprocess
@@ -11,7 +11,8 @@ _CHUNK = 1 << 20
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[bool]:
-    """Whether it is there. Where not, neither is the folder."""
+    """A small disk at `folder` during the block. Yields False, and leaves no folder, where it
+    cannot be mounted."""
     if folder.is_mount():  # left by a drill that was killed
         _unmount(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -31,7 +32,7 @@ def small_disk(folder: Path, size: str) -> Iterator[bool]:
 
 
 def _unmount(folder: Path) -> None:
-    """Also while a process that is about to end still has a file there."""
+    """Unmount, even while a process that is about to end still has a file open there."""
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 

@@ -1,5 +1,5 @@
-"""A run as the user's own in everything but its size: the same variant, parallelism, precision and
-way of saving, with a model of a few thousand weights on random tokens."""
+"""A toy version of a run: the same variant, parallelism, precision and checkpointing, with a model
+of a few thousand weights on random tokens."""
 
 import dataclasses
 from pathlib import Path
@@ -24,15 +24,17 @@ _SPLIT_BY_HAND = (
 
 
 def toy_table(table: Table, plan: Plan, *, steps: int, batch: int) -> Table:
-    """What a TOML file of the toy holds. `table` is the user's file, and `plan` what became of it.
-    `batch`: rows of all ranks."""
+    """The tables of the toy's TOML file. `table` is the user's file and `plan` is made from it;
+    `batch` is the number of rows of all ranks."""
     parallelism = {
         key: value
         for key, value in table.get("parallelism", {}).items()
         if key not in _SPLIT_BY_HAND
     }
     toy = {key: table[key] for key in _KEPT if key in table}
-    toy["optimizer"] = _without(table.get("optimizer", {}), "groups")  # of other layers and steps
+    toy["optimizer"] = _without(
+        table.get("optimizer", {}), "groups"
+    )  # meant for other layers and steps
     toy["model"] = _model(table.get("model", {}), plan)
     toy["data"] = _only(table.get("data", {}), "packing", "seed", "workers") | {"path": SYNTHETIC}
     toy["training"] = _without(
@@ -51,13 +53,13 @@ def toy_table(table: Table, plan: Plan, *, steps: int, batch: int) -> Table:
 
 
 def _model(table: Table, plan: Plan) -> Table:
-    """Heads that tensor parallelism can divide, layers for all stages of a pipeline, and a sequence
-    for context parallelism."""
+    """A model whose heads tensor parallelism can divide, with layers for all stages of a pipeline
+    and a sequence for context parallelism."""
     parallelism, shape = plan.sections.parallelism, plan.model.shape
     tensor, stages = parallelism.tensor_parallel_degree, parallelism.pipeline_parallel_degree
     heads = 4 * tensor
     layers = 4 * stages if stages > 1 else 2
-    if len(plan.model.stack.pairs) > 1:  # each has its own kind, and a stack fills no other number
+    if len(plan.model.stack.pairs) > 1:  # layers differ, and the stack fits only this number
         layers = shape.layers
     sizes = dataclasses.asdict(shape) | {
         "width": HEAD * heads,
@@ -81,11 +83,12 @@ def _without(table: Table, *keys: str) -> Table:
 
 
 def write_toml(path: Path, table: Table) -> None:
+    """Write tables as a TOML file."""
     write_text(path, "\n".join(_lines(table, "")) + "\n")
 
 
 def _lines(table: Table, name: str) -> list[str]:
-    """First the values, then the tables within it."""
+    """The values first, then the tables within the table."""
     own = [f"{key} = {_value(v)}" for key, v in table.items() if not isinstance(v, dict)]
     lines = [f"[{name}]", *own] if name else own
     for key, inner in table.items():
@@ -98,5 +101,5 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, float):
-        return repr(value)  # inf and nan as TOML has them
+        return repr(value)  # inf and nan as TOML writes them
     return json_text(value, ensure_ascii=False)

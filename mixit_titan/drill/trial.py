@@ -1,4 +1,5 @@
-"""One fault: a run is disturbed, trains again, and is compared with the unbroken one."""
+"""Rehearses one fault: a run is disturbed, trains again, and is compared with the undisturbed
+one."""
 
 import contextlib
 import shutil
@@ -23,50 +24,52 @@ TRIAL: Form = {
     **dict.fromkeys(("seconds", "losses", "weights"), (float, None)),
     "steps_lost": (int, None),
 }
-"""A Trial in JSON."""
+"""The form of a Trial in JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What came out, as drill.json has it."""
+    """The result of one fault, as in drill.json."""
 
     fault: str
     outcome: Outcome
     why: str = ""
-    """Of one that failed or was skipped."""
+    """Why it failed or was skipped."""
     seconds: float | None = None
     """From the fault until the run had trained another step."""
     steps_lost: int | None = None
-    """Steps that were done once more."""
+    """Steps that had to be repeated."""
     losses: float | None = None
-    """The largest difference to the unbroken run."""
+    """The largest difference to the undisturbed run."""
     weights: float | None = None
 
     def described(self) -> dict[str, Any]:
+        """The trial as plain data."""
         return asdict(self)
 
 
 def try_fault(
     name: str, fault: Fault, make: Callable[[], Run], unbroken: Path, *, exact: bool
 ) -> Trial:
-    """Start a run in its folder, which is emptied before, and disturb it."""
+    """Start a run in its folder, which is emptied first, and disturb it; repeat if it finished too
+    early."""
     for _ in range(_ATTEMPTS):
         trial = _attempt(name, fault, make(), unbroken, exact=exact)
         if trial is not None:
             return trial
-    why = "the runs were finished before they could be disturbed: set --training.steps 1000"
+    why = "the runs finished before they could be disturbed: set --training.steps 1000"
     return Trial(fault=name, outcome="failed", why=why)
 
 
 def _attempt(name: str, fault: Fault, run: Run, unbroken: Path, *, exact: bool) -> Trial | None:
-    """None where the run was too quick for it."""
+    """One attempt; None if the run finished before it could be disturbed."""
     shutil.rmtree(run.home, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         if fault.on_small_disk:
-            # Room for all that the unbroken run wrote, and for what is set aside.
+            # Room for everything that the undisturbed run wrote, and for what is set aside.
             size = 2 * _size(unbroken) + (16 << 20)
             if not stack.enter_context(small_disk(run.folder, str(size))):
-                why = "no small disk can be mounted here, which takes root"
+                why = "a small disk cannot be mounted here, because that takes root"
                 return Trial(fault=name, outcome="skipped", why=why)
         stack.callback(run.close)
         try:
@@ -84,7 +87,7 @@ def _disturbed(name: str, fault: Fault, run: Run, unbroken: Path, *, exact: bool
     fault.happen(run)
     done = run.step
     if not fault.survives and done >= run.setup.steps:
-        raise TooQuick("it had done its last step before the fault reached it")
+        raise TooQuick("it had completed its last step before the fault reached it")
     run.mark()
     if not fault.survives:
         run.start(fault.overrides, fewer=fault.fewer)

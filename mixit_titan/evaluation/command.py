@@ -1,5 +1,6 @@
-"""`mixit-titan eval`: any checkpoint of a run on lm-eval's tasks, or on any text."""
+"""`mixit-titan eval`: evaluate a checkpoint on lm-eval's tasks, or on any text."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,12 +27,12 @@ from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environme
 from mixit_titan.runtime.trained import Trained, load_trained
 from mixit_titan.tables import literal, screen_table
 
-_LARGE = 1e6  # from here on figures of a table are shown by their power of ten
+_LARGE = 1e6  # from here on, tables use scientific notation
 
 
 @dataclass(frozen=True)
 class EvalArguments:
-    """Evaluate a checkpoint: on tasks of EleutherAI's lm-evaluation-harness, or on a text.
+    """Evaluate a checkpoint on tasks of EleutherAI's lm-evaluation-harness, or on a text.
 
     Example: mixit-titan eval runs/debug_mixit --text README.md
              mixit-titan eval runs/debug_mixit --tasks lambada_openai,hellaswag --limit 100
@@ -40,30 +41,31 @@ class EvalArguments:
     run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
     """The folder of a training run (its dump_folder)."""
     tasks: str | None = None
-    """Tasks of the harness, with commas between them, and folders of its YAML files."""
+    """Tasks of the harness, or folders of its YAML files, separated by commas."""
     text: Path | None = None
-    """A text file, .jsonl or .parquet; a folder of them; or a folder that `prepare` wrote."""
+    """A text file, .jsonl or .parquet; a folder of such files; or a folder that `prepare` wrote."""
     step: Annotated[int | None, NOT_NEGATIVE] = None
-    """Of the checkpoint (default: the newest)."""
+    """The step of the checkpoint (default: the newest)."""
     limit: Annotated[int | None, COUNT] = None
-    """Only the first examples of each task, or documents of the text."""
+    """Evaluate only the first N examples of each task, or N documents of the text."""
     split: str | None = None
-    """--text: which documents of a prepared folder (default: validation)."""
+    """--text: the split of a prepared folder (default: validation)."""
     context: Annotated[int | None, COUNT] = None
-    """--text: tokens that the model sees at once (default: as many as it can)."""
+    """--text: tokens in the context window (default: the longest that the model takes)."""
     stride: Annotated[int | None, COUNT] = None
-    """--text: a longer document is read in windows that advance by so many tokens (default: by
-    --context, so that they do not overlap)."""
+    """--text: tokens by which the window advances in documents longer than --context (default:
+    --context, so that windows do not overlap)."""
     out: Path | None = None
-    """Where the JSON files go, into step-N (default: RUN_DIR/eval)."""
+    """Folder for the JSON files, in step-N (default: RUN_DIR/eval)."""
     json: bool = False
-    """Print JSON in place of tables."""
+    """Print JSON instead of tables."""
     nproc: Annotated[int | None, Range(least=1, most=4096)] = None
-    """Ranks on this machine (default: one per GPU, else 1). The figures do not depend on it."""
+    """Ranks on this machine (default: one per GPU, else 1). Results do not depend on it."""
 
     def check(self) -> None:
+        """Refuse, in one sentence, options that do not belong together."""
         if (self.tasks is None) == (self.text is None):
-            raise ConfigError("name either --tasks or --text: what the checkpoint is evaluated on")
+            raise ConfigError("name what to evaluate the checkpoint on: either --tasks or --text")
         if self.text is None:
             for name in ("split", "context", "stride"):
                 if getattr(self, name) is not None:
@@ -75,7 +77,7 @@ class EvalArguments:
 
 
 def run_eval(args: EvalArguments, arguments: list[str]) -> None:
-    """`arguments` are the words that `args` were read from, for further ranks."""
+    """Evaluate on this rank, or start more ranks, which get the same `arguments`."""
     args.check()
     world_size = ranks_from_environment()
     if world_size is None:
@@ -100,10 +102,10 @@ def _of_a_rank(arguments: list[str]) -> list[str]:
 
 
 def _evaluate(args: EvalArguments, share: Share) -> None:
-    """On every rank; the first one writes and speaks."""
+    """Evaluate on every rank; the first one writes the files and prints."""
     kind = _text if args.tasks is None else _tasks
     trained = load_trained(args.run_dir, args.step)
-    measure = kind(args, trained)  # refuses what is wrong before anything is made
+    measure = kind(args, trained)  # refuses mistakes before any folder is made
     out, first = args.out or args.run_dir / "eval", share.rank == 0
     with locked(out) if first else nullcontext():
         found = measure(share)
@@ -125,11 +127,12 @@ def _evaluate(args: EvalArguments, share: Share) -> None:
 
 
 Measure = Callable[[Share], dict[str, dict[str, Any]]]
-"""Name of a task or of the text -> what was found."""
+"""A function from a rank's share to the results: name of a task or of the text -> its result."""
 
 
 def _file(name: str, result: dict[str, Any], longest: int) -> str:
-    """With the settings that are not the default ones: evaluations that differ are all kept."""
+    """The name of a file, with the settings that are not defaults, so that no evaluation replaces
+    a different one."""
     default = {"context": longest, "stride": result.get("context"), "limit": None}
     changed = {key: result.get(key, usual) for key, usual in default.items()}
     said = [f"-{key}-{value}" for key, value in changed.items() if value != default[key]]
@@ -146,7 +149,7 @@ def _text(args: EvalArguments, trained: Trained) -> Measure:
             "longer training.seq_len"
         )
     if args.stride is not None and args.stride > context:
-        raise ConfigError(f"--stride is {args.stride}: it must be at most {context}, the context")
+        raise ConfigError(f"--stride is {args.stride}: it must be at most the context, {context}")
     documents = read_documents(args.text, trained, split=args.split, limit=args.limit)
     words = ["text", args.text.parent.name, args.text.resolve().name, args.split]
     name = "-".join(word for word in words if word)
@@ -168,7 +171,7 @@ def _text(args: EvalArguments, trained: Trained) -> Measure:
 def _tasks(args: EvalArguments, trained: Trained) -> Measure:
     names = tuple(name.strip() for name in args.tasks.split(",") if name.strip())
     if not names:
-        raise ConfigError("--tasks is empty: name one or more, with commas between them")
+        raise ConfigError("--tasks is empty: name one or more, separated by commas")
     tasks = load_tasks(names)
     from mixit_titan.evaluation.harness import TrainedModel
 
@@ -204,7 +207,7 @@ def _tasks_table(trained: Trained, found: dict[str, dict[str, Any]]) -> Table:
 def _text_table(trained: Trained, found: dict[str, dict[str, Any]]) -> Table:
     (result,) = found.values()
     title = f"{trained.model.config.stack.name}, step {trained.step}, on {literal(result['text'])}"
-    whole = (
+    caption = (
         f"perplexity {result['perplexity']:.2f}, {_figure(result['bits_per_byte'])} bits per byte"
     )
     rows = [
@@ -212,8 +215,8 @@ def _text_table(trained: Trained, found: dict[str, dict[str, Any]]) -> Table:
         for row in result["positions"]
     ]
     rows.append(["all", f"{result['tokens']:,}", f"{result['loss']:.4f}"])
-    header = ["tokens before it", "tokens", "loss"]
-    return screen_table(title, header, rows, caption=whole, min_width=len(whole) + 4)
+    header = ["tokens of context", "tokens", "loss"]
+    return screen_table(title, header, rows, caption=caption, min_width=len(caption) + 4)
 
 
 def _error(result: dict[str, Any], metric: str) -> str:
@@ -222,7 +225,7 @@ def _error(result: dict[str, Any], metric: str) -> str:
 
 
 def _figure(value: float | None) -> str:
-    """Short enough for a column: the perplexity of a model that knows little has many digits."""
+    """A value short enough for a column: a poor model's perplexity has many digits."""
     if value is None:
         return ""
     return f"{value:.4f}" if abs(value) < _LARGE else f"{value:.4e}"
@@ -233,4 +236,8 @@ def _span(first: int, last: int) -> str:
 
 
 def _next(args: EvalArguments) -> str:
-    return f"an earlier one: --step N; all of them: mixit-titan analyze timeline {args.run_dir}"
+    run = shlex.quote(str(args.run_dir))
+    return (
+        "Next: --step N evaluates an earlier checkpoint; mixit-titan analyze timeline "
+        f"{run} analyzes all of them"
+    )

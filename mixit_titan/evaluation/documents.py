@@ -1,4 +1,4 @@
-"""The documents of a text as tokens of a run's own tokenizer."""
+"""The documents of a text, tokenized with the run's own tokenizer."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,31 +22,33 @@ _SPLIT = "validation"
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
+    """Tokenized documents, with what bits per byte need to know."""
+
     name: str
     """`the validation split of data/fineweb-edu`"""
     tokens: list[np.ndarray]
-    """Of each document, with its end-of-text id."""
+    """The tokens of each document, with its end-of-text token."""
     token_bytes: np.ndarray
-    """Of each token id."""
+    """The number of bytes of each token id."""
 
 
 def read_documents(
     text: Path, trained: Trained, *, split: str | None, limit: int | None
 ) -> Documents:
-    """A file is one document, but for .jsonl and .parquet, of which each record is one (its
-    `text`); of a prepared folder it is those of one split."""
+    """Read at most `limit` documents. A file is one document, except that each record of a .jsonl
+    or .parquet file is one, in its `text`; a prepared folder has the documents of one split."""
     if is_prepared(text):
         return _prepared(text, trained, split=split or _SPLIT, limit=limit)
     if split is not None:
-        raise ConfigError(f"--split is for prepared folders, and {text} is none: leave it out")
+        raise ConfigError(f"--split is for prepared folders, which {text} is not: leave it out")
     if not text.exists():
         raise ConfigError(
-            f"--text {str(text)!r} does not exist: name a file, a folder of them, or a folder that "
+            f"--text {str(text)!r} does not exist: name a file, a folder of files, or one that "
             "mixit-titan prepare wrote"
         )
     if isinstance(trained.tokenizer, NumberTokenizer):
         raise ConfigError(
-            "the run was trained on numbers, which no text has: name a prepared --text"
+            "the run was trained on numbers, not on text: give a prepared folder as --text"
         )
     encoder, found, size = Encoder(trained.tokenizer, np.dtype(np.int64)), [], 0
     for document in islice(_texts(text), limit):
@@ -78,7 +80,7 @@ def _prepared(folder: Path, trained: Trained, *, split: str, limit: int | None) 
     if manifest.tokenizer.fingerprint != fingerprint(trained.tokenizer):
         raise ConfigError(
             f"{folder} was prepared with another tokenizer ({manifest.tokenizer.name}) than the "
-            f"run's ({trained.tokenizer_name}): name the text itself, which the run's own reads"
+            f"run's ({trained.tokenizer_name}): name the original text instead"
         )
     verify(folder)
     opened = open_split(folder, split)
@@ -93,5 +95,5 @@ def _documents(
 ) -> Documents:
     found = [tokens for tokens in found if len(tokens) > 1]
     if not found:
-        raise ConfigError(f"{name} has no text: name one with at least one character")
+        raise ConfigError(f"{name} has no text: name a text with at least one character")
     return Documents(name=name, tokens=found, token_bytes=token_bytes(trained.tokenizer, counts))

@@ -1,10 +1,10 @@
-"""A model of this project for lm-eval, EleutherAI's lm-evaluation-harness.
+"""A model of this project as a model of lm-eval, EleutherAI's lm-evaluation-harness.
 
-Importing this module registers the name `mixit_titan` there:
+Importing this module registers it there under the name `mixit_titan`:
 
     lm_eval --model mixit_titan --model_args run=runs/debug_mixit --tasks hellaswag
 
-`hook.py` sees to it that the harness's own command finds the name.
+`hook.py` makes the harness's own command find that name.
 """
 
 from collections.abc import Sequence
@@ -37,14 +37,15 @@ from mixit_titan.generation.text import GrowingText
 from mixit_titan.runtime.trained import Trained, load_trained
 
 _NEW_TOKENS = 256  # the harness's own default
-_ROWS = 16  # of text that is generated at once
+_ROWS = 16  # sequences that are generated at once
 
 Loglikelihood = tuple[float, bool]
-"""Of a continuation, and whether greedy decoding would give it."""
+"""The log-likelihood of a continuation, and whether greedy decoding would produce it."""
 
 
 class ScoringModel(TemplateLM):
-    """Log-likelihoods by any forward pass; the base class makes tokens of the requests."""
+    """Computes log-likelihoods with any forward pass; the base class tokenizes the requests. It
+    cannot generate text."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class ScoringModel(TemplateLM):
         super().__init__()
         if isinstance(tokenizer, NumberTokenizer):
             raise ConfigError(
-                "the run was trained on numbers, and tasks are text: name another run"
+                "the run was trained on numbers, but tasks are text: name another run"
             )
         if tokenizer.eos_id is None:
             raise ConfigError("the run's tokenizer has no end-of-text token, which tasks need")
@@ -72,23 +73,26 @@ class ScoringModel(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
+        """The end-of-text token, which the harness puts before a text without context."""
         return self.tokenizer.eos_id
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
     ) -> list[int]:
-        """Ids of the text alone, as in training: the tokenizer adds nothing."""
+        """The ids of the text alone, as in training: no special tokens are added."""
         return [int(token) for token in self._encoder.ids(string)]
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = True
     ) -> list[Loglikelihood]:
+        """The log-likelihood of each continuation, without a progress bar."""
         return super().loglikelihood(requests, disable_tqdm=disable_tqdm)
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
     ) -> list[Loglikelihood]:
-        """A context that is too long loses its beginning, as with the harness's own models."""
+        """Score continuations; a context that is too long is truncated from the left, as in the
+        harness's own models."""
         windows = [self._window(context, asked) for _, context, asked in requests]
         scores = self._score(windows)
         return [(-float(found.nats.sum()), found.greedy) for found in scores]
@@ -96,15 +100,15 @@ class ScoringModel(TemplateLM):
     def _window(self, context: list[int], asked: list[int]) -> Window:
         if len(asked) > self.max_length:
             raise ConfigError(
-                f"the task asks for the likelihood of {len(asked)} tokens at once, and the model's "
-                f"context is {self.max_length}: leave the task out, or train with a longer one"
+                f"the task scores {len(asked)} tokens at once, and the model's context is "
+                f"{self.max_length}: leave out the task, or train with a longer context"
             )
         return Window((context + asked)[-self.max_length - 1 :], scored=len(asked))
 
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = True
     ) -> list[float]:
-        """Of complete texts, in windows that the harness cuts."""
+        """The log-likelihoods of complete texts, in the windows that the harness cuts."""
         windows, of = [], []
         for number, request in enumerate(requests):
             for inputs, asked in get_rolling_token_windows(
@@ -121,14 +125,15 @@ class ScoringModel(TemplateLM):
         return sums
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = True) -> list[str]:
+        """Refuse tasks that generate text, which is not supported during training."""
         raise ConfigError(
-            "the task lets the model write, which [eval] does not do while a run trains: leave it "
-            "out, and run mixit-titan eval on a checkpoint"
+            "the task generates text, which [eval] does not support during training: leave it out, "
+            "and run mixit-titan eval on a checkpoint"
         )
 
 
 class TrainedModel(ScoringModel):
-    """A model from a checkpoint, which can also write."""
+    """A model from a checkpoint, which can also generate text."""
 
     def __init__(self, trained: Trained, *, share: Share = ALONE, rows: int | None = None) -> None:
         model = trained.model
@@ -144,10 +149,10 @@ class TrainedModel(ScoringModel):
         self._rows, self._share = rows or _ROWS, share
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = True) -> list[str]:
-        """The same text as `mixit-titan generate` writes, up to the first of the task's ends."""
+        """The same text as `mixit-titan generate`, up to the first stop sequence of the task."""
         wanted = [self._prompt(*request.args) for request in requests]
         texts = [""] * len(requests)
-        # Those alike go together, the longest first.
+        # Requests with equal settings form batches, the longest first.
         order = sorted(range(len(wanted)), key=lambda n: (repr(wanted[n][1]), -len(wanted[n][0])))
         batches = []
         while order:
@@ -161,14 +166,14 @@ class TrainedModel(ScoringModel):
         return self._share.gathered_texts(texts)
 
     def _prompt(self, context: str, gen_kwargs: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
-        """The end of the context, with room for what is to be written after it."""
+        """The end of the context, with room for the new tokens after it."""
         default = min(_NEW_TOKENS, self.max_length // 2)
         settings = dict(normalize_gen_kwargs(gen_kwargs, default))
         room = self.max_length - settings["max_gen_toks"]
         if room < 1:
             raise ConfigError(
                 f"the task asks for {settings['max_gen_toks']} new tokens, and the model's context "
-                f"is {self.max_length}: leave the task out, or train with a longer one"
+                f"is {self.max_length}: leave out the task, or train with a longer context"
             )
         return (self.tok_encode(context) or [self.eot_token_id])[-room:], settings
 
@@ -197,14 +202,14 @@ class TrainedModel(ScoringModel):
         return [postprocess_generated_text(text, ends, None) for text in texts]
 
     def get_model_info(self) -> dict[str, Any]:
-        """For the harness's own results."""
+        """What the harness records of the model in its results."""
         return {"model_stack": self.model.config.stack.name, "model_step": self.step}
 
 
 @register_model("mixit_titan")
 class MixitTitan(TrainedModel):
-    """`--model_args run=DIR[,step=N]` of the harness's own command, and its --batch_size. The
-    device is the process's own: a GPU, if there is one."""
+    """The model that the harness's own command builds from `--model_args run=DIR[,step=N]` and
+    --batch_size. Its --device is ignored: a GPU is used if there is one."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""[eval]: tasks of lm-eval while a run trains.
+"""[eval]: tasks of lm-eval during training.
 
-The ranks share the batches, and each gets the same figures. The time is not counted as training,
-and nothing of the training depends on it.
+The ranks share the batches, and all get the same results. The time is not counted as training, and
+training does not depend on it.
 """
 
 import time
@@ -22,34 +22,37 @@ from mixit_titan.runtime.watch import begin
 
 @dataclass(kw_only=True, slots=True)
 class EvalConfig:
-    """[eval]: what a run is evaluated on before its first step, every `freq` steps and after the
-    last."""
+    """[eval]: evaluations before the first step, every `freq` steps, and after the last step."""
 
     tasks: list[str] = field(default_factory=list)
-    """Names of lm-eval's tasks, or folders of its YAML files. None: no evaluation."""
+    """Names of lm-eval's tasks, or folders of its YAML files; empty: no evaluation."""
     freq: int = 1000
-    """Steps between two evaluations."""
+    """Steps between evaluations."""
     limit: int | None = None
-    """Of each task, only the first so many examples."""
+    """Evaluate only the first N examples of each task."""
 
     def load(self) -> None:
-        """Refuse what cannot be evaluated while a run trains; the data are there from then on."""
+        """Load the tasks and their data; refuse what cannot be evaluated during training."""
         for task in load_tasks(tuple(self.tasks)):
             for each in getattr(task, "get_all_tasks", lambda task=task: [task])():
                 if each.OUTPUT_TYPE == "generate_until":
                     raise ConfigError(
-                        f"eval.tasks: {each.task_name!r} lets the model write, which is not "
-                        "supported while a run trains: evaluate its checkpoints by mixit-titan eval"
+                        f"eval.tasks: {each.task_name!r} generates text, which is not supported "
+                        "during training: evaluate the checkpoints with mixit-titan eval"
                     )
 
 
 class EvaluatingTrainer(MixitTrainer):
+    """The trainer of a run with [eval] tasks."""
+
     @dataclass(kw_only=True, slots=True)
     class Config(MixitTrainer.Config):
+        """The trainer's config, with [eval]."""
+
         eval: EvalConfig = field(default_factory=EvalConfig)
 
     def should_continue_training(self) -> bool:
-        """torchtitan asks before the first step, and after every step: the moment to evaluate."""
+        """Evaluate when due: torchtitan calls this before the first step and after each step."""
         config = self.config.eval
         due = self.step % config.freq == 0 or self.step == self.config.training.steps
         if config.tasks and due:
@@ -76,7 +79,7 @@ class EvaluatingTrainer(MixitTrainer):
         )
         model.train()
         if isinstance(model, FSDPModule):
-            model.reset_iter_state()  # as after a validation: no backward pass follows
+            model.reset_iter_state()  # as after a validation, since no backward pass follows
         figures = {
             f"{task}/{metric}": value
             for task, result in found.items()
@@ -98,8 +101,8 @@ class EvaluatingTrainer(MixitTrainer):
             positions_L = torch.arange(tokens_BL.shape[1], device=self.device)
             batch["positions"] = positions_L.expand_as(tokens_BL).contiguous()
         inputs, _, extra = self.post_dataloading_process(batch, tokens_BL)
-        self.ntokens_seen = seen  # which counts what was trained on
-        without_head, model._skip_lm_head = model._skip_lm_head, False  # of a chunked loss
+        self.ntokens_seen = seen  # counts training tokens only
+        without_head, model._skip_lm_head = model._skip_lm_head, False  # for a chunked loss
         try:
             with self.train_context():
                 return model(inputs, **extra)

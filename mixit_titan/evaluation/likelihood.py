@@ -1,8 +1,8 @@
-"""Log-likelihoods of tokens, the same on any number of ranks.
+"""Log-likelihoods of tokens, identical on any number of ranks.
 
-Windows are put into batches before any rank looks at them, longest first; the ranks share the
-batches. What a batch gives depends on nothing beside it, and the ranks exchange figures for single
-tokens, of which all but one rank have a zero: no sum depends on how the work was shared.
+Windows are batched independently of the ranks, longest first, and the ranks share the batches. The
+result of a batch does not depend on other batches, and the ranks exchange values of single tokens,
+which are zero on all ranks but one, so that no sum depends on how the work was shared.
 
 Shapes: B batch, L length, V vocabulary.
 """
@@ -19,16 +19,16 @@ import torch.nn.functional as F
 from mixit_titan.device import device_type
 from mixit_titan.model.llama import MixitLlama
 
-_TOKENS = 2**13  # of a batch
-_LOGITS = 2**26  # of a batch: 256 MiB in float32
+_TOKENS = 2**13  # in a batch
+_LOGITS = 2**26  # in a batch: 256 MiB in float32
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
-"""Logits (B, L, V) of tokens (B, L) on the host, each row a document by itself."""
+"""A function from tokens (B, L) on the host, one document per row, to logits (B, L, V)."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens, of which the last `scored` ones are predicted from all that are before them.
+    """Tokens, the last `scored` of which are predicted from all tokens before them.
 
     tokens  5 2 7 1 4    scored = 2
     inputs  5 2 7 1
@@ -40,38 +40,38 @@ class Window:
 
     @property
     def length(self) -> int:
-        """Of the inputs."""
+        """The number of input tokens."""
         return len(self.tokens) - 1
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a model says of the scored tokens of a window."""
+    """A model's predictions for the scored tokens of a window."""
 
     nats: np.ndarray
-    """The negative log-likelihood of each."""
+    """The negative log-likelihood of each token."""
     greedy: bool
-    """Whether each was the most likely one."""
+    """Whether every token was the most likely one."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """The part of the batches that this rank works on."""
+    """The share of the batches that this rank computes."""
 
     rank: int = 0
     ranks: int = 1
     group: dist.ProcessGroup | None = None
-    """Of all ranks, on the host; None for one rank."""
+    """The group of all ranks, on the host; None for a single rank."""
 
     def gathered(self, own: np.ndarray) -> np.ndarray:
-        """Figures of all ranks, of which each is zero but on one rank."""
+        """The values of all ranks, each of which is zero on all ranks but one."""
         total = torch.from_numpy(own)
         if self.group is not None:
             dist.all_reduce(total, group=self.group)
         return total.numpy()
 
     def gathered_texts(self, own: list[str]) -> list[str]:
-        """Texts of all ranks, of which each is empty but on one rank."""
+        """The texts of all ranks, each of which is empty on all ranks but one."""
         if self.group is None:
             return own
         found: list[list[str]] = [[]] * self.ranks
@@ -83,7 +83,7 @@ ALONE = Share()
 
 
 def plain_forward(model: MixitLlama) -> Forward:
-    """For a model that is on one device."""
+    """The forward pass of a model on a single device."""
     return lambda tokens_BL: model(tokens_BL.to(device_type()))
 
 
@@ -96,15 +96,15 @@ def score(
     rows: int | None = None,
     length: int | None = None,
 ) -> list[Score]:
-    """The scores of windows, in their order, on every rank. `rows`: of a batch (default: as many
-    as fit `_TOKENS` and `_LOGITS`). `length`: of every row, where all batches must have one shape:
-    a compiled model would be compiled anew for each."""
+    """Score windows; every rank gets all scores, in order. `rows`: the batch size (default: as many
+    as fit `_TOKENS` and `_LOGITS`). `length`: a fixed row length, for a compiled model, which
+    would be recompiled for every new shape."""
     if not windows:
         return []
     batches = _batches(windows, vocab=vocab, rows=rows, length=length)
     first_W = np.cumsum([0, *(window.scored for window in windows)])
     nats, likeliest = np.zeros(first_W[-1]), np.zeros(first_W[-1])
-    # Every rank does as many forward passes as the others, which FSDP needs.
+    # All ranks do equally many forward passes, as FSDP requires.
     for turn in range(-(-len(batches) // share.ranks)):
         place = turn * share.ranks + share.rank
         batch = batches[min(place, len(batches) - 1)]
@@ -122,7 +122,7 @@ def score(
 def _batches(
     windows: Sequence[Window], *, vocab: int, rows: int | None, length: int | None
 ) -> list[list[int]]:
-    """Numbers of windows: those of like length together, so that little is padding."""
+    """Batches of window indices, sorted by length to save padding."""
     order = sorted(range(len(windows)), key=lambda n: (-windows[n].length, n))
     found: list[list[int]] = []
     while order:
@@ -141,7 +141,7 @@ def _rows(length: int, vocab: int) -> int:
 def _score_batch(
     windows: Sequence[Window], forward: Forward, shape: tuple[int, int] | None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Padded at the end, where no token that is scored can see it."""
+    """Score a batch, padded at the end, where no scored token attends to the padding."""
     rows, length = shape or (len(windows), max(window.length for window in windows))
     tokens_BL = torch.zeros(rows, length, dtype=torch.long)
     for row, window in enumerate(windows):

@@ -1,4 +1,4 @@
-"""The ranks of an evaluation: they share the batches, and the first one speaks."""
+"""The ranks of an evaluation, which share the batches; only the first one prints."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +13,12 @@ from mixit_titan.runtime.launch import leave_process_group
 
 @contextmanager
 def joined(world_size: int) -> Iterator[Share]:
-    """The share of this rank, which torchrun or srun has started, as long as all are together."""
+    """Join the ranks that torchrun or srun started; yields the share of this one."""
     if world_size == 1:
         yield ALONE
         return
     if has_gpu():
         torch.cuda.set_device(local_device())
-    dist.init_process_group("gloo")  # figures are exchanged on the host
+    dist.init_process_group("gloo")  # results are exchanged on the host
     yield Share(dist.get_rank(), world_size, group=dist.group.WORLD)
     leave_process_group()

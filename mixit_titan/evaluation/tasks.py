@@ -1,4 +1,4 @@
-"""Tasks of lm-eval by name, or from a folder of its YAML files, and what a model makes of them."""
+"""Tasks of lm-eval, by name or from a folder of its YAML files, and a model's results on them."""
 
 import contextlib
 import difflib
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
     from mixit_titan.evaluation.harness import ScoringModel
 
-_BOOTSTRAP = 1000  # draws for errors that have no formula
+_BOOTSTRAP = 1000  # resamples, for standard errors without a formula
 _NEAR = 3
 _FEWSHOT_SEED = 1234  # the harness's own
 
 
 def check_installed() -> None:
+    """Refuse, with the command that installs it, if lm-eval is missing."""
     if importlib.util.find_spec("lm_eval") is None:
         raise ConfigError(
             "tasks need EleutherAI's lm-evaluation-harness, which is not installed: pip install "
@@ -35,8 +36,8 @@ def check_installed() -> None:
 
 @functools.lru_cache(maxsize=4)
 def load_tasks(names: tuple[str, ...]) -> "tuple[Task | Group, ...]":
-    """Tasks, with their data. A name is that of a task, a group or a tag of the harness, or a
-    folder with YAML files of such. A ConfigError where one is unknown, or without its data."""
+    """Load tasks with their data. A name is that of a task, group or tag of the harness, or a
+    folder of YAML files that define tasks. A ConfigError if one is unknown or lacks its data."""
     check_installed()
     from lm_eval.tasks import TaskManager
 
@@ -45,7 +46,7 @@ def load_tasks(names: tuple[str, ...]) -> "tuple[Task | Group, ...]":
     others = [name for name in names if name not in folders]
     own = TaskManager(include_path=[*folders], include_defaults=False)
     manager = own
-    if not set(others) <= set(own.all_tasks):  # to read all of the harness takes seconds
+    if not set(others) <= set(own.all_tasks):  # reading all tasks of the harness takes seconds
         manager = TaskManager(include_path=[*folders])
     found: list[Task | Group] = []
     for name in names:
@@ -63,7 +64,7 @@ def _in_folder(manager: "TaskManager", folder: Path) -> list[str]:
         and path.resolve().is_relative_to(folder.resolve())
     ]
     if not inside:
-        raise ConfigError(f"{folder} has no YAML files of tasks of lm-eval (`task: NAME` in each)")
+        raise ConfigError(f"{folder} has no YAML files that define lm-eval tasks (`task: NAME`)")
     return inside
 
 
@@ -72,19 +73,19 @@ def _load(manager: "TaskManager", name: str) -> "list[Task | Group]":
         near = difflib.get_close_matches(name, manager.all_tasks, n=_NEAR)
         hint = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise ConfigError(
-            f"unknown task {name!r:.200}{hint} (`lm_eval ls tasks` lists those of the harness; a "
-            "folder of YAML files is one too)"
+            f"unknown task {name!r:.200}{hint} (`lm_eval ls tasks` lists the harness's tasks; a "
+            "folder of YAML files also works)"
         )
     try:
         loaded = manager.load([name])
     except ConnectionError as error:
         raise ConfigError(
-            f"the data of the task {name!r} cannot be fetched ({_first_line(error)}): try again "
-            "with a network, or fetch them into the cache of Hugging Face's datasets"
+            f"the data of task {name!r} cannot be downloaded ({_first_line(error)}): try again "
+            "with network access, or put it into the cache of Hugging Face's datasets"
         ) from None
     except Exception as error:  # whatever is wrong in its YAML file or its data
         reason = f"{type(error).__name__}: {_first_line(error)}"
-        raise ConfigError(f"the task {name!r} cannot be loaded ({reason})") from None
+        raise ConfigError(f"task {name!r} cannot be loaded ({reason})") from None
     return [*(loaded["groups"] or loaded["tasks"]).values()]
 
 
@@ -99,9 +100,9 @@ def evaluate_tasks(
     limit: int | None,
     errors: bool = True,
 ) -> dict[str, dict[str, Any]]:
-    """Task or group -> its figures, by the harness's own name: `acc`, `acc_stderr`, ... `limit`:
-    of its examples, the first so many. Without `errors` no standard errors are computed. On several
-    ranks the same on each of them."""
+    """Evaluate a model; returns task or group -> its result, with metrics under the harness's names
+    (`acc`, `acc_stderr`, ...). `limit`: only the first examples of each task. Without `errors`, no
+    standard errors are computed. All ranks get the same results."""
     from lm_eval.evaluator import evaluate
     from lm_eval.tasks import TaskManager
 
@@ -111,20 +112,20 @@ def evaluate_tasks(
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=_FEWSHOT_SEED)
     draws = _BOOTSTRAP if errors else 0
-    os.environ["DISABLE_MULTIPROC"] = "1"  # it would start a process per core to draw
-    # It prints bars and remarks between what others print.
+    os.environ["DISABLE_MULTIPROC"] = "1"  # it would start one process per core to resample
+    # The harness prints progress bars and remarks of its own.
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         try:
             results = evaluate(model, loaded, limit=limit, log_samples=False, bootstrap_iters=draws)
         except ValueError as error:  # of the harness, such as for a task that runs code
             if isinstance(error, ConfigError):
                 raise
-            raise ConfigError(f"lm-eval refuses: {_first_line(error)}") from None
+            raise ConfigError(f"lm-eval refuses this: {_first_line(error)}") from None
     return {name: _figures(name, results) for name in results["results"]}
 
 
 def _figures(name: str, results: dict[str, Any]) -> dict[str, Any]:
-    """`acc,none` is `acc`: the filter is named where it is one."""
+    """The result of a task. A metric is `acc` if it has no filter, else `acc,FILTER`."""
     found = {}
     for key, value in results["results"][name].items():
         metric, _, kind = key.partition(",")

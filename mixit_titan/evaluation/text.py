@@ -1,4 +1,4 @@
-"""The loss of a model on a text: exact sums over all tokens, also by how much context each had."""
+"""The loss of a model on a text: exact sums over all tokens, also by length of context."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -10,18 +10,18 @@ import numpy as np
 from mixit_titan.evaluation.documents import Documents
 from mixit_titan.evaluation.likelihood import ALONE, Forward, Share, Window, score
 
-_AT_A_TIME = 4096  # windows whose figures are exchanged together
+_AT_A_TIME = 4096  # windows whose results are exchanged together
 
 
 def windows(tokens: np.ndarray, *, context: int, stride: int) -> Iterator[Window]:
-    """Windows of at most `context` inputs, each `stride` tokens after the one before it. Every
-    token but the first of the document is scored once, with all the context that its window has.
+    """Windows of at most `context` inputs, each `stride` tokens after the one before. Every token
+    of the document but the first is scored once, with all the context that its window has.
 
         tokens  0 1 2 3 4 5 6    context = 4, stride = 2
         inputs  0 1 2 3          scores 1 2 3 4
                     2 3 4 5      scores     5 6
     """
-    done = 1  # the first has nothing before it
+    done = 1  # the first token has no context
     for first in range(0, len(tokens) - 1, stride):
         end = min(first + context + 1, len(tokens))
         yield Window(tokens[first:end], scored=end - done)
@@ -39,8 +39,8 @@ def text_loss(
     stride: int,
     share: Share = ALONE,
 ) -> dict[str, Any]:
-    """Loss, perplexity and bits per byte of the text. `positions` has the loss by the number of
-    tokens that a token's window showed before it, in octaves: 1, 2 to 3, 4 to 7, ..."""
+    """Loss, perplexity and bits per byte of a text. `positions` has the loss by tokens of context,
+    in octaves: 1, 2 to 3, 4 to 7, ..."""
     sums, counts, size = np.zeros(context + 1), np.zeros(context + 1, np.int64), 0.0
     found = (w for d in documents.tokens for w in windows(d, context=context, stride=stride))
     for block in _blocks(found):

@@ -1,4 +1,4 @@
-"""`mixit-titan export`: from a run's folder to one that other programs load."""
+"""`mixit-titan export`: from a run's folder to one that other programs can load."""
 
 import shutil
 from dataclasses import dataclass
@@ -23,8 +23,9 @@ from mixit_titan.runtime.trained import Trained, load_trained
 
 @dataclass
 class ExportArguments:
-    """Write a trained model as a Hugging Face folder, in float32. A variant that attends is a Llama
-    to transformers; MixiT and other stacks bring a small modeling file of their own.
+    """Export a trained model as a Hugging Face folder, in float32. A variant that attends becomes a
+    Llama, which transformers can load; MixiT and other stacks come with a small modeling file of
+    their own.
 
     Example: mixit-titan export runs/debug_standard --out exported/standard
     """
@@ -32,14 +33,15 @@ class ExportArguments:
     run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
     """The folder of a training run (its dump_folder)."""
     out: Path
-    """A folder that is not there yet, or empty."""
+    """A folder that does not exist yet, or is empty."""
     step: Annotated[int | None, NOT_NEGATIVE] = None
-    """Of the checkpoint (default: the newest)."""
+    """The step of the checkpoint (default: the newest)."""
 
 
 def run_export(args: ExportArguments) -> None:
+    """Write the folder and print how to load it."""
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
-        raise ConfigError(f"--out {args.out} is there and not empty: name a new folder")
+        raise ConfigError(f"--out {args.out} exists and is not empty: name a new folder")
     trained = load_trained(args.run_dir, args.step)
     try:
         with locked(args.out, beside=True), new_folder(args.out) as folder:
@@ -52,7 +54,7 @@ def run_export(args: ExportArguments) -> None:
     config = trained.model.config
     print(
         f"wrote {args.out}: {config.stack.name} after step {trained.step}\n"
-        f'Load it by AutoModelForCausalLM.from_pretrained("{args.out}"'
+        f'Load it with AutoModelForCausalLM.from_pretrained("{args.out}"'
         + (")" if _is_llama(config) else ", trust_remote_code=True)")
     )
 
@@ -63,6 +65,7 @@ def _is_llama(config: MixitLlama.Config) -> bool:
 
 
 def write_export(trained: Trained, folder: Path) -> None:
+    """Write config, weights and tokenizer of a trained model."""
     model, end_of_text = trained.model.config, trained.tokenizer.eos_id
     weights = trained.model.state_dict()
     if _is_llama(model):
@@ -75,12 +78,12 @@ def write_export(trained: Trained, folder: Path) -> None:
             del weights["lm_head.weight"]
     config["dtype"] = "float32"
     write_tokenizer(trained, folder)
-    # Ids that no token has are never generated, as by `mixit-titan generate`.
+    # Ids without a token are never generated, as in `mixit-titan generate`.
     no_tokens = list(range(vocabulary(trained.tokenizer), model.shape.vocab))
     generation = {"eos_token_id": end_of_text, "suppress_tokens": no_tokens or None}
     for name, content in (("config", config), ("generation_config", generation)):
         (folder / f"{name}.json").write_text(json_text(content, indent=2) + "\n")
     weights = {name: tensor.contiguous() for name, tensor in weights.items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    # safetensors makes a file for its owner alone.
+    # safetensors creates a file that only its owner can read.
     shutil.copymode(folder / "config.json", folder / "model.safetensors")

@@ -1,5 +1,5 @@
 """MixiT and stacks for transformers, which finds them by `auto_map` in config.json. This project
-copies the file and does not import it."""
+copies the file and never imports it."""
 
 from typing import Any
 
@@ -12,10 +12,14 @@ from .modeling_mixit import Mixit
 
 
 class MixitConfig(PretrainedConfig):
+    """The content of config.json."""
+
     model_type = "mixit"
 
 
 class MixitForCausalLM(PreTrainedModel, GenerationMixin):
+    """A stack with the interface of a causal language model of transformers."""
+
     config_class = MixitConfig
     base_model_prefix = "model"
     _input_embed_layer = "tok_embeddings"
@@ -35,7 +39,7 @@ class MixitForCausalLM(PreTrainedModel, GenerationMixin):
         logits_to_keep: int = 0,
         **others: Any,
     ) -> CausalLMOutputWithPast:
-        """`labels` are the inputs, as with other causal models; -100 is ignored. Positions follow
+        """`labels` are the inputs, as in other causal models; -100 is ignored. Positions follow
         from `attention_mask`: padding, left or right, has none."""
         for name in ("position_ids", "inputs_embeds"):
             if others.get(name) is not None:

@@ -1,5 +1,5 @@
-"""Any stack as a folder that loads without torchtitan and without this project: torch and
-safetensors are enough."""
+"""Any stack as a folder that loads without torchtitan and without this project, with torch and
+safetensors alone."""
 
 import dataclasses
 import inspect
@@ -19,7 +19,8 @@ _OWN_IMPORT = re.compile(r"^from mixit_titan\S* import .*\n", re.MULTILINE)
 
 
 def mixit_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str, Any]:
-    """config.json: in Hugging Face's words where it has them. The recipe has become numbers."""
+    """The content of config.json, under Hugging Face's names where they exist, with the recipe as
+    numbers."""
     shape, recipe, inner = model.shape, model.recipe, model.first_mixing
     if inner is not None and not inner.spec.causal:
         raise ConfigError("model.mixing.causal is false: only a causal model can be exported")
@@ -27,8 +28,8 @@ def mixit_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str,
     for mixer in mixers:
         if mixer not in (*modeling_mixers.ATTENDING, *modeling_mixers.MATRICES):
             raise ConfigError(
-                f"the {mixer} mixer cannot be exported: export/modeling_mixers.py has none, "
-                "`mixit-titan generate` reads any"
+                f"the {mixer} mixer cannot be exported: export/modeling_mixers.py does not have "
+                "it. `mixit-titan generate` reads any mixer"
             )
     skip, branch = recipe.residual_scales(shape.layers)
     return {
@@ -58,8 +59,8 @@ def mixit_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str,
 
 
 def write_code(folder: Path) -> None:
-    """modeling_mixit.py: this project's own generator, matrices and model, in one file.
-    hf_mixit.py: what transformers wants around it."""
+    """Write modeling_mixit.py, which is this project's generator, matrices and model in one file,
+    and hf_mixit.py, which wraps it for transformers."""
     parts = ['"""Written by mixit-titan export, out of files of mixit_titan (BSD-3-Clause)."""\n']
     for module in (philox, named_normals, mixing, maps, modeling_mixers, modeling_mixit):
         name = module.__name__.replace(".", "/")

@@ -1,7 +1,7 @@
-"""What mixes the tokens of a layer, in plain PyTorch, with a cache of the past for each kind.
+"""The mixers of layers in plain PyTorch, with a cache for each kind.
 
 `past` is a cache of transformers, or None: its `update` takes the keys and values of new tokens and
-a layer, and gives those of all tokens.
+a layer, and returns those of all tokens.
 
 Shapes: B batch, T new tokens, L all tokens, D width, N heads, H head width.
 """
@@ -28,27 +28,29 @@ class ScaledLinear(nn.Linear):
         self.factor = factor
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """The scaled linear map."""
         return self.factor * super().forward(input)
 
 
 def linear(config: dict[str, Any], fan_in: int, fan_out: int) -> ScaledLinear:
+    """A linear of the model, with the bias and the factor of its config."""
     return ScaledLinear(fan_in, fan_out, bias=config["bias"], factor=config["linear_factor"])
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the tokens of a batch are. The new ones are in the columns from `first` to `end`."""
+    """Where the tokens of a batch are. New tokens are in the columns from `first` to `end`."""
 
     first: int
     end: int
     positions_BL: torch.Tensor
-    """Counted without padding; one row for all sequences, if there is none."""
+    """Counted without padding; a single row for all sequences if there is no padding."""
     real_BL: torch.Tensor | None
-    """Which columns are no padding; None: all of them."""
+    """Which columns are not padding; None: all of them."""
 
     def near(self, window: int | None) -> torch.Tensor:
-        """(B or 1, T, L): which tokens a new one attends to. Padding sees itself: a softmax over
-        nothing would not be a number."""
+        """(B or 1, T, L): which keys each new query attends to. Padding attends to itself, because
+        a softmax over nothing is not a number."""
         columns_L = torch.arange(self.end, device=self.positions_BL.device)
         rows_T1 = columns_L[self.first :].unsqueeze(1)
         seen = (columns_L <= rows_T1).unsqueeze(0)
@@ -61,8 +63,8 @@ class Places:
 
 
 class Attention(nn.Module):
-    """Softmax of queries and keys with rotary embeddings, if there is a window of the last tokens
-    only. The past: keys and values."""
+    """Softmax attention with rotary embeddings, over a window of the last tokens if there is one.
+    The cache holds keys and values."""
 
     def __init__(self, config: dict[str, Any], layer: int, window: int | None) -> None:
         super().__init__()
@@ -74,6 +76,7 @@ class Attention(nn.Module):
         self.wo = linear(config, width, width)
 
     def forward(self, x_BTD: torch.Tensor, places: Places, past: Any) -> torch.Tensor:
+        """Attention of new tokens to all tokens."""
         q_BNTH, k_BNTH, v_BNTH = (
             projection(x_BTD).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
             for projection in self.qkv_linear.values()
@@ -87,7 +90,8 @@ class Attention(nn.Module):
         return self.wo(out_BNTH.transpose(1, 2).flatten(2))
 
     def _angles(self, positions_BT: torch.Tensor) -> torch.Tensor:
-        """(B, T, H / 2), with Llama 3.1's scaling of slow frequencies where there is one."""
+        """Rotary angles, (B, T, H / 2), with Llama 3.1's scaling of low frequencies where there is
+        one."""
         rope, size = self.rope, self.head_width
         steps = torch.arange(0, size, 2, device=positions_BT.device).float()
         frequency = 1.0 / rope["rope_theta"] ** (steps / size)
@@ -107,7 +111,7 @@ def _turn(x_BNTH: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 
 
 class Mixing(nn.Module):
-    """wo(A (wv x)), with an A that depends on positions and not on x. The past: values."""
+    """wo(A (wv x)), with an A that depends on positions and not on x. The cache holds values."""
 
     def __init__(self, config: dict[str, Any], layer: int, matrix: nn.Module) -> None:
         super().__init__()
@@ -117,10 +121,11 @@ class Mixing(nn.Module):
         self.inner_attention = matrix
 
     def forward(self, x_BTD: torch.Tensor, places: Places, past: Any) -> torch.Tensor:
+        """Mixing of new tokens with all tokens."""
         v_BNTH = self.wv(x_BTD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         v_BNLH = v_BNTH
         if past is not None:
-            # A cache counts keys. There are none: one number for each token is in their place.
+            # A cache counts keys. There are none, so one number per token takes their place.
             _, v_BNLH = past.update(v_BNTH[:, :1, :, :1], v_BNTH, self.layer)
         out_BNTH = self._rows(places).to(v_BNTH) @ v_BNLH
         if self.inner_attention.less_identity:
@@ -128,7 +133,7 @@ class Mixing(nn.Module):
         return self.wo(out_BNTH.transpose(1, 2).flatten(2))
 
     def _rows(self, places: Places) -> torch.Tensor:
-        """(N, T, L), or (B, N, T, L) where padding has moved the tokens."""
+        """(N, T, L), or (B, N, T, L) where padding shifts the tokens."""
         positions_BL, rows = places.positions_BL, self.inner_attention.rows
         if places.real_BL is None:
             return rows(places.first, places.end, positions_BL.device)
@@ -140,15 +145,15 @@ class Mixing(nn.Module):
 
 
 class Matrix(nn.Module):
-    """The A of one layer: `rows(first, end, device)` is A[first:end, :end], (N or 1, T, L)."""
+    """The matrix A of one layer: `rows(first, end, device)` is A[first:end, :end], (N or 1, T,
+    L)."""
 
     less_identity = False
-    """Whether the rows lack an identity that belongs to A: in bfloat16 it would swallow the
-    rest."""
+    """Whether the rows lack an identity that belongs to A: in bfloat16 it would drown the rest."""
 
 
 class RandomMatrix(Matrix):
-    """MixiT's, drawn from its seed as far as a sequence needs it, and kept."""
+    """MixiT's matrix, drawn from its seed as far as sequences need it, and cached."""
 
     def __init__(self, config: dict[str, Any], layer: int) -> None:
         super().__init__()
@@ -158,15 +163,16 @@ class RandomMatrix(Matrix):
         self.drawn_NLL = torch.empty(len(self.heads), 0, 0, device="cpu")
 
     def rows(self, first: int, end: int, device: torch.device) -> torch.Tensor:
+        """Rows of A, drawn first if necessary."""
         have = self.drawn_NLL.shape[1]
         if end > have:
             self._draw(min(max(end, 2 * have), self.spec.length))
         self.drawn_NLL = self.drawn_NLL.to(device)
         return self.drawn_NLL[:, first:end, :end]
 
-    @torch.inference_mode(False)  # what is kept may be trained with later
+    @torch.inference_mode(False)  # the cached rows may later be used in training
     def _draw(self, size: int) -> None:
-        """A row depends on nothing below it: those that are there stay."""
+        """Extend the matrix. A row does not depend on later rows, so existing rows stay."""
         have = self.drawn_NLL.shape[1]
         parts = [F.pad(self.drawn_NLL, (0, size - have)).cpu()]
         for rows in torch.arange(have, size).split(_DRAWN_AT_ONCE):
@@ -178,7 +184,7 @@ class RandomMatrix(Matrix):
 
 
 class LearnedMatrix(Matrix):
-    """A parameter, of which the lower triangle counts."""
+    """A trained parameter, of which the lower triangle is used."""
 
     def __init__(self, config: dict[str, Any], layer: int) -> None:
         super().__init__()
@@ -187,6 +193,7 @@ class LearnedMatrix(Matrix):
         self.weight = nn.Parameter(torch.zeros(size))
 
     def rows(self, first: int, end: int, device: torch.device) -> torch.Tensor:
+        """Rows of the lower triangle."""
         return self.weight[:, first:end, :end].tril(first)
 
 
@@ -201,6 +208,7 @@ class FixedMaps(Matrix):
         self.vectors: tuple[torch.Tensor, ...] = ()
 
     def rows(self, first: int, end: int, device: torch.device) -> torch.Tensor:
+        """Rows of the maps."""
         if not self.vectors:
             with torch.inference_mode(False):
                 self.vectors = map_vectors(self.seed, self.layer, self.size, torch.device("cpu"))
@@ -209,13 +217,15 @@ class FixedMaps(Matrix):
 
 
 class Sums(Matrix):
-    """Ones: each token takes the sum of those up to itself; or their mean."""
+    """The lower triangle of ones: each token takes the sum over all tokens up to itself, or their
+    mean."""
 
     def __init__(self, *, mean: bool) -> None:
         super().__init__()
         self.mean = mean
 
     def rows(self, first: int, end: int, device: torch.device) -> torch.Tensor:
+        """Rows of the triangle."""
         i = torch.arange(first, end, device=device).unsqueeze(1)
         a_TL = (torch.arange(end, device=device) <= i).float()
         return (a_TL / (i + 1) if self.mean else a_TL).unsqueeze(0)

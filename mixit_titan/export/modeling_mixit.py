@@ -1,7 +1,7 @@
-"""A trained stack, in plain PyTorch: `Mixit.load(folder)` is a module from tokens to logits.
+"""A trained stack in plain PyTorch: `Mixit.load(folder)` is a module from tokens to logits.
 
-Random mixing matrices are in no file. They are drawn from the seed in config.json when a sequence
-first needs them, up to its length.
+Random mixing matrices are not stored in any file. They are drawn from the seed in config.json when
+a sequence first needs them, up to its length.
 
 Shapes: B batch, T new tokens, L all tokens, D width, V vocabulary.
 """
@@ -27,6 +27,7 @@ class PositionedEmbedding(nn.Embedding):
         self.position_weight = nn.Parameter(torch.zeros(length, width))
 
     def forward(self, input: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Embed tokens at these positions."""
         return super().forward(input) + F.embedding(positions, self.position_weight)
 
 
@@ -42,6 +43,7 @@ class FeedForward(nn.Module):
         self.slope = config["gate_slope"]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The MLP."""
         if self.slope is None:
             return self.w2(F.silu(self.w1(x)) * self.w3(x))
         gain = math.sqrt(2 / (1 + self.slope**2))
@@ -60,11 +62,14 @@ class Block(nn.Module):
         self.skip, self.branch = config["skip"], config["branch"]
 
     def forward(self, x: torch.Tensor, places: Places, past: Any) -> torch.Tensor:
+        """One layer."""
         h = self.skip * x + self.branch * self.attention(self.attention_norm(x), places, past)
         return self.skip * h + self.branch * self.feed_forward(self.ffn_norm(h))
 
 
 class Mixit(nn.Module):
+    """The complete model."""
+
     def __init__(self, config: dict[str, Any]) -> None:
         """`config` is the content of config.json."""
         super().__init__()
@@ -85,6 +90,7 @@ class Mixit(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path) -> "Mixit":
+        """The model in an exported folder, in evaluation mode."""
         config = json.loads((Path(folder) / "config.json").read_text())
         model = cls(config)
         model.load_state_dict(load_file(Path(folder) / "model.safetensors"))
@@ -97,8 +103,9 @@ class Mixit(nn.Module):
         past: Any = None,
         last: int = 0,
     ) -> torch.Tensor:
-        """Logits (B, T, V) of tokens that follow those in `past`, a cache of transformers; of the
-        `last` ones only, if it is not 0. `mask_BL` is 0 where a token, past or new, is padding."""
+        """Logits (B, T, V) of tokens that follow those in `past`, a cache of transformers; only
+        those of the `last` tokens, if it is not 0. `mask_BL` is 0 where a token, cached or new, is
+        padding."""
         places = self._places(tokens_BT, mask_BL, 0 if past is None else past.get_seq_length())
         if self.positioned:
             new = places.positions_BL[:, places.first :]
@@ -113,11 +120,11 @@ class Mixit(nn.Module):
     def _places(self, tokens_BT: torch.Tensor, mask_BL: torch.Tensor | None, first: int) -> Places:
         end = first + tokens_BT.shape[1]
         if end > self.length:
-            raise ValueError(f"{end} tokens: the model has {self.length} positions")
+            raise ValueError(f"{end} tokens, but the model has {self.length} positions")
         if mask_BL is not None and mask_BL.shape != (len(tokens_BT), end):
             raise ValueError(
-                f"attention_mask is of {tuple(mask_BL.shape)}: it must have one column for each "
-                f"token, past ones included, {(len(tokens_BT), end)}"
+                f"attention_mask has the shape {tuple(mask_BL.shape)}: it must have one column for "
+                f"each token, cached ones included, {(len(tokens_BT), end)}"
             )
         if mask_BL is None or mask_BL.all():
             return Places(first, end, torch.arange(end, device=tokens_BT.device)[None], None)

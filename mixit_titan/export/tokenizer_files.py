@@ -1,4 +1,5 @@
-"""A run's tokenizer as Hugging Face's two files: its own ones, or the same tokens said anew."""
+"""A run's tokenizer as Hugging Face's two files: its own files, or equivalent ones with the same
+ids."""
 
 import shutil
 from pathlib import Path
@@ -17,12 +18,14 @@ _BYTES_END = "<|endoftext|>"
 
 
 def write_tokenizer(trained: Trained, folder: Path) -> None:
-    """tokenizer.json and tokenizer_config.json, which give a text the ids of the run."""
+    """Write tokenizer.json and tokenizer_config.json, which give a text the ids of the run."""
     tokenizer = trained.tokenizer
     settings: dict[str, Any] = {}
     if isinstance(tokenizer, HuggingFaceTokenizer):
         source = Path(trained.tokenizer_name)
-        for file in filter(Path.is_file, source.glob("[!.]*")):  # not what a kill left of a copy
+        for file in filter(
+            Path.is_file, source.glob("[!.]*")
+        ):  # not the rest of an interrupted copy
             shutil.copyfile(file, folder / file.name)
         if (folder / "tokenizer_config.json").exists():
             settings = read_json(folder / "tokenizer_config.json", dict)
@@ -32,12 +35,13 @@ def write_tokenizer(trained: Trained, folder: Path) -> None:
     else:
         from_bytes(tokenizer.eos_id).save(str(folder / "tokenizer.json"))
         settings = {"eos_token": _BYTES_END}
-    # Else transformers would build the tokenizer of the original Llama around the vocabulary.
+    # Otherwise transformers would build the original Llama's tokenizer around the vocabulary.
     settings = {"tokenizer_class": "PreTrainedTokenizerFast"} | settings
     (folder / "tokenizer_config.json").write_text(json_text(settings, indent=2) + "\n")
 
 
 def from_bytes(end: int) -> Tokenizer:
+    """The byte tokenizer as a Hugging Face tokenizer; `end` is its end-of-text id."""
     alphabet = letters()
     tokenizer = Tokenizer(models.BPE({alphabet[byte]: byte for byte in range(256)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -13,6 +13,7 @@ from mixit_titan.data.encoding import Encoder
 from mixit_titan.data.tokenizers import vocabulary
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
+from mixit_titan.fields import Group
 from mixit_titan.generation.generate import generate
 from mixit_titan.generation.sampling import Sampling
 from mixit_titan.generation.text import GrowingText
@@ -25,33 +26,34 @@ _TOKENS = 200
 
 @dataclass
 class GenerateArguments:
-    """Let a trained model write. The text appears as it comes, after its prompt.
+    """Generate text from a trained model. It is printed token by token, after its prompt.
 
     Example: mixit-titan generate runs/debug_mixit --prompt "def main(" --tokens 50
     """
 
     run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
     """The folder of a training run (its dump_folder)."""
-    prompt: str | None = None
-    """What the text begins with. Without one, or if it is empty, it begins after an end-of-text
-    token."""
+    prompt: Annotated[str | None, Group("what is generated")] = None
+    """The beginning of the text. Without one, or if it is empty, the text begins after an
+    end-of-text token."""
     prompts: Path | None = None
-    """A file with a prompt in each line, for all of which text is generated at once."""
+    """A file with one prompt per line; text is generated for all of them at once."""
     tokens: Annotated[int | None, COUNT] = None
-    """New tokens at most (default: 200, or what the model's length leaves)."""
-    temperature: float = 1.0
-    """Below 1: rather the likely tokens. 0: always the most likely one."""
+    """The largest number of new tokens (default: 200, or as many as the model's length allows)."""
+    temperature: Annotated[float, Group("sampling")] = 1.0
+    """Below 1, likely tokens are drawn more often. 0: always the most likely token."""
     top_p: float = 1.0
-    """Draw from the most likely tokens alone that have this much of the probability together."""
+    """Sample only from the most likely tokens that together have this probability."""
     seed: Annotated[int, SEED] = 0
     """The same seed gives the same text."""
-    step: Annotated[int | None, NOT_NEGATIVE] = None
-    """Of the checkpoint (default: the newest)."""
+    step: Annotated[int | None, NOT_NEGATIVE, Group("the model")] = None
+    """The step of the checkpoint (default: the newest)."""
     cache: bool = True
-    """Keep keys and values of the past. Without it the text is the same, and takes longer."""
+    """Cache keys and values. Without the cache, the text is the same but takes longer."""
 
 
 def run_generate(args: GenerateArguments) -> None:
+    """Print the texts of the prompts."""
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
     texts = _prompts(args)
     check_device()
@@ -69,8 +71,8 @@ def run_generate(args: GenerateArguments) -> None:
     rows = [GrowingText(trained.tokenizer, prompt) for prompt in prompts]
     if not all(texts):
         print(
-            "Without a prompt a text begins after an end-of-text token, and training teaches "
-            "nothing about what follows one: give --prompt",
+            "Without a prompt the text begins after an end-of-text token, and training teaches "
+            "nothing about what follows one: add --prompt",
             file=sys.stderr,
         )
     for piece in shown(texts, rows, new):
@@ -80,8 +82,8 @@ def run_generate(args: GenerateArguments) -> None:
 def shown(
     prompts: Sequence[str], rows: Sequence[GrowingText], new: Iterable[tuple[int, int | None]]
 ) -> Iterator[str]:
-    """The rows one below the other. The first that has not ended grows on the screen; those below
-    it wait."""
+    """The rows, one below another. The first one that has not ended grows on the screen, and those
+    below it wait."""
     several, current = len(rows) > 1, 0
     begin = [(f"== {n} ==\n" if several else "") + prompt for n, prompt in enumerate(prompts, 1)]
     yield begin[0]
@@ -108,14 +110,14 @@ def _prompts(args: GenerateArguments) -> list[str]:
     except FileNotFoundError:
         raise ConfigError(f"--prompts {args.prompts} does not exist: name a text file") from None
     if not text:
-        raise ConfigError(f"--prompts {args.prompts} is empty: write a prompt in each line")
+        raise ConfigError(f"--prompts {args.prompts} is empty: write one prompt per line")
     return text.removesuffix("\n").split("\n")
 
 
 def _encode(trained: Trained, text: str) -> list[int]:
     if not text:
         if trained.tokenizer.eos_id is None:
-            raise ConfigError("the tokenizer has no end-of-text token to begin with: give --prompt")
+            raise ConfigError("the tokenizer has no end-of-text token to begin with: add --prompt")
         return [trained.tokenizer.eos_id]
     try:
         return [int(i) for i in Encoder(trained.tokenizer, np.dtype(np.int64)).ids(text)]
@@ -124,10 +126,11 @@ def _encode(trained: Trained, text: str) -> list[int]:
 
 
 def _count(asked: int | None, prompt: int, longest: int) -> int:
-    """New tokens of each row: all rows together must fit the model's length."""
+    """The number of new tokens of each row, so that the longest prompt and its continuation fit the
+    model's length."""
     if prompt + (asked or 1) > longest:
         raise ConfigError(
-            f"a prompt of {prompt} tokens and {asked or 1} new ones are longer than the model's "
+            f"a prompt of {prompt} tokens and {asked or 1} new ones exceed the model's length of "
             f"{longest}: shorten the prompt" + (", or lower --tokens" if asked else "")
         )
     return asked or min(_TOKENS, longest - prompt)

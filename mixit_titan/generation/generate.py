@@ -1,7 +1,7 @@
-"""New tokens after prompts.
+"""Generates tokens after prompts.
 
-Prompts of unequal length go side by side without padding: all rows are at the same position, and
-where a row's prompt goes on, its next token is taken from there.
+Prompts of unequal length are processed side by side without padding: all rows are at the same
+position, and while a row's prompt continues, its next token is taken from the prompt.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from mixit_titan.model.llama import MixitLlama
 
 
 class UncachedDecoder:
-    """A `Decoder` without a cache: it computes the complete sequence again at every step."""
+    """A `Decoder` without a cache: it recomputes the complete sequence at every step."""
 
     def __init__(self, model: MixitLlama) -> None:
         self.model = model
@@ -23,6 +23,7 @@ class UncachedDecoder:
 
     @torch.no_grad()
     def step(self, tokens_BT: torch.Tensor) -> torch.Tensor:
+        """Append tokens to each row and return their logits."""
         past = [] if self.tokens_BL is None else [self.tokens_BL]
         self.tokens_BL = torch.cat([*past, tokens_BT], dim=1)
         return self.model(self.tokens_BL)[:, -tokens_BT.shape[1] :]
@@ -38,8 +39,9 @@ def generate(
     end_of_text: int | None,
     cache: bool,
 ) -> Iterator[tuple[int, int | None]]:
-    """(row, token) as they come, at most `count` of each row, and (row, None) at its end. Tokens
-    are below `vocabulary`, which may be less than the model's. A prompt has at least one token."""
+    """Yields (row, token) as tokens are generated, at most `count` per row, and (row, None) at the
+    end of a row. Tokens are below `vocabulary`, which may be smaller than the model's. Each prompt
+    must have at least one token."""
     decoder = Decoder(model) if cache else UncachedDecoder(model)
     lengths = [len(prompt) for prompt in prompts]
     open_rows = set(range(len(prompts)))

@@ -1,4 +1,4 @@
-"""The text of tokens that come one by one."""
+"""Decodes text from tokens that arrive one by one."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
 
 class GrowingText:
-    """What follows a prompt. A token can end within a character: it is held back until the
-    character is whole, or until the end, where it shows as the replacement character."""
+    """The text after a prompt. A token can end within a character: it is held back until the
+    character is complete, or until the end, where it becomes the replacement character."""
 
     def __init__(self, tokenizer: BaseTokenizer, prompt: Sequence[int]) -> None:
         self.tokenizer, self.tokens = tokenizer, list(prompt)
@@ -17,15 +17,15 @@ class GrowingText:
         self._taken = len(tokenizer.decode(self.tokens))
 
     def add(self, token: int | None) -> None:
-        """None: the end."""
+        """Add a token; None ends the text."""
         if token is None:
             self.ended = True
         else:
             self.tokens.append(token)
 
     def take(self) -> str:
-        """What is new and whole since the last time. Decoded with all that is before it: what a
-        token looks like may depend on it."""
+        """The text that is complete and has not been taken yet. All earlier tokens are decoded
+        again, because the text of a token may depend on them."""
         text = self.tokenizer.decode(self.tokens)
         if not self.ended:
             text = text.rstrip(_INCOMPLETE)

@@ -1,4 +1,4 @@
-"""A job: work for a process of its own, in a folder of its own."""
+"""A job: work for a separate process, in a folder of its own."""
 
 import re
 from collections.abc import Callable
@@ -14,8 +14,8 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Job:
-    """`work(*arguments)`, a function of a module and what can be pickled, is called in a process of
-    its own. Jobs of the same folder are the same job."""
+    """`work(*arguments)`, a module-level function with picklable arguments, runs in a separate
+    process. Jobs with the same folder are the same job."""
 
     folder: Path
     name: str
@@ -24,40 +24,43 @@ class Job:
     work: Callable[..., object]
     arguments: tuple[Any, ...]
     read: Callable[[Path], Result | None]
-    """The result in the folder; None until it is finished, and where it is broken."""
+    """Reads the result from the folder; returns None until it is finished, and if it is broken."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """What a report says of it."""
+    """What a report says about the job."""
     after: tuple["Job", ...] = ()
-    """What must be done before."""
+    """Jobs that must be done first."""
     alone: bool = False
-    """Not beside other jobs, and after them."""
+    """Run without other jobs beside it, and after them."""
     mend: Callable[[Path], object] = lambda folder: None
-    """Called before it is started: puts what a kill left, and cannot be resumed, out of the way."""
+    """Called before a start: removes what a kill left behind and what cannot be resumed."""
     status: Callable[[Path], str] = lambda folder: ""
-    """How far it is, in a few words; at its end, how it went."""
+    """Its progress in a few words; after its end, its outcome."""
 
     @property
     def result(self) -> Result | None:
+        """The result in the folder, or None."""
         return self.read(self.folder)
 
     @property
     def log(self) -> Path:
+        """The file that the job's output goes to."""
         return self.folder / "log.txt"
 
     @property
     def seconds(self) -> float:
-        """What it took, in all of its starts."""
+        """The total time of all of its starts."""
         said = self._said_seconds()
         if said is None:  # another command ran it
             said = (self.result or {}).get("seconds", 0.0)
         return said
 
     def add_seconds(self, seconds: float) -> None:
+        """Add the time of one start."""
         before = self._said_seconds() or 0.0
         write_text(self._seconds_file, f"{before + seconds:.3f}\n")
 
     def _said_seconds(self) -> float | None:
-        """None also of what is no time."""
+        """The recorded time; None if there is none or it is invalid."""
         found = re.fullmatch(r"\d{1,12}(\.\d+)?\n?", text_if_good(self._seconds_file) or "")
         return None if found is None else float(found[0])
 

@@ -1,9 +1,9 @@
-"""One writer for a folder, on whichever machine of a cluster it runs.
+"""One writer per folder, on whichever machine of a cluster it runs.
 
-`.lock` in the folder says who it is: host, process, job of Slurm, and a number that it counts up
-every few seconds. On one machine the kernel knows whether the owner lives (flock). Between machines
-a network file system may keep a dead node's lock for a while, or know nothing of the locks of
-others: there an owner is dead when its number stands still, or when this is the restart of its job.
+`.lock` in the folder says who it is: host, process, Slurm job, and a counter that increases every
+few seconds. On one machine the kernel knows whether the owner is alive (flock). Between machines, a
+network file system may keep a dead node's lock for a while, or not share locks at all: there an
+owner is dead if its counter stops, or if this process is a restart of its job.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from mixit_titan.json_form import COUNT, WrongForm, parse_json
 from mixit_titan.reading import regular
 
 _BEAT = 5.0
-"""Seconds between two numbers."""
+"""Seconds between two counts."""
 _LEASE = 60.0
-"""Seconds after which a number that stands still is that of a dead owner."""
+"""Seconds without a count after which an owner is considered dead."""
 _FORK = 5.0
-"""Seconds within which a fork of a dead owner lets go of the lock."""
-_BYTES = 512  # always: what is written in place is never cut short
+"""Seconds within which a fork of a dead owner releases the lock."""
+_BYTES = 512  # a constant size: what is overwritten in place is never truncated
 
 Owner = dict[str, Any]
 _OWNER = {
@@ -40,9 +40,9 @@ _OWNER = {
 
 @contextlib.contextmanager
 def locked(folder: Path, option: str = "--out", *, beside: bool = False) -> Iterator[None]:
-    """Make the folder that an option names, and refuse it while another process has it. A disk that
-    fills up meanwhile is one sentence. `beside`: the lock is beside a folder that is to appear when
-    it is complete."""
+    """Create the folder that an option names, and refuse it while another process uses it. A disk
+    that fills up in the block is an error of one sentence. With `beside`, the lock is beside the
+    folder, which will only exist once it is complete."""
     make_folder(folder.absolute().parent if beside else folder, option)
     lock = FolderLock(folder, option, beside=beside)
     try:
@@ -51,18 +51,18 @@ def locked(folder: Path, option: str = "--out", *, beside: bool = False) -> Iter
         raise
     except BaseException as error:
         if disk_is_full(error):
-            raise RunFailed(f"the disk with {folder} is full: {MAKE_ROOM}") from error
+            raise RunFailed(f"the disk of {folder} is full: {MAKE_ROOM}") from error
         raise
     finally:
         lock.release()
 
 
 class FolderLock:
-    """Held from its construction until `release`, or until its process ends."""
+    """A lock on a folder, held until `release` or until the process ends."""
 
     def __init__(self, folder: Path, option: str, *, beside: bool = False) -> None:
-        whole = folder.absolute()
-        self._path = whole.with_name(f".{whole.name}.lock") if beside else folder / ".lock"
+        full = folder.absolute()
+        self._path = full.with_name(f".{full.name}.lock") if beside else folder / ".lock"
         self._released, self._guard = threading.Event(), threading.Lock()
         with writing(folder):
             self._file = self._take(folder, option)
@@ -71,11 +71,13 @@ class FolderLock:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def release(self) -> None:
-        with self._guard:  # no beat goes to a file that is closed meanwhile
+        """Release the lock and delete its file."""
+        with self._guard:  # so that no beat is written to a closed file
             if self._file != -1:
                 self._released.set()
-                with contextlib.suppress(OSError):
-                    self._path.unlink()
+                if self._taken_by() is None:
+                    with contextlib.suppress(OSError):
+                        self._path.unlink()
                 self._forget()
 
     def _take(self, folder: Path, option: str) -> int:
@@ -111,29 +113,52 @@ class FolderLock:
                 self._say(beat)
 
     def _leave_to_another(self) -> None:
-        """End this process where it was suspended for so long that another took the folder: it must
+        """End this process if it was suspended for so long that another took the folder: it must
         not write there again, not even a checkpoint."""
         with self._guard:
-            owner = None if self._file == -1 else _read(self._file)
-        ours = _ourselves()
-        if owner is not None and any(owner[key] != ours[key] for key in ours):
+            owner = self._taken_by()
+        if owner is not None:
             print(
                 f"mixit-titan: process {owner['pid']} on {owner['host']} took {self._path.parent} "
-                f"while this one stood still for over {_LEASE:.0f} s: this one ends",
+                f"while this process was suspended for over {_LEASE:.0f} s: this process ends",
                 file=sys.stderr,
                 flush=True,
             )
             os._exit(1)
 
+    def _taken_by(self) -> Owner | None:
+        """Who has written to the lock of this process."""
+        owner, ours = None if self._file == -1 else _read(self._file), _ourselves()
+        taken = owner is not None and any(owner[key] != ours[key] for key in ours)
+        return owner if taken else None
+
     def _forget(self) -> None:
-        """Also in a fork, which may outlive the owner and is not to keep the folder."""
+        """Close the file; also called in a fork, which may outlive the owner and must not keep the
+        lock."""
         if self._file != -1:
             os.close(self._file)
             self._file = -1
 
 
+def owner_lives(folder: Path) -> bool | None:
+    """Whether a process is writing to a folder; None: nobody holds or has left a lock. It only
+    looks, so that it never stands in the way of an owner."""
+    path = folder / ".lock"
+    try:
+        file = regular(str(path), os.O_RDONLY)
+    except (OSError, ConfigError):
+        return None
+    try:
+        owner, age = _read(file), time.time() - os.fstat(file).st_mtime
+    finally:
+        os.close(file)
+    if owner is not None and owner["host"] == socket.gethostname():
+        return _started(owner["pid"]) == owner["started"]
+    return age < _LEASE
+
+
 def _flock(file: int) -> bool | None:
-    """Whether nobody has it; None where the file system has no locks."""
+    """Whether nobody else has the lock; None if the file system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -144,8 +169,8 @@ def _flock(file: int) -> bool | None:
 
 
 def _flock_after(owner: Owner | None, file: int) -> bool | None:
-    """Whether nobody has the lock. A fork of a killed owner may hold it until the kernel first runs
-    that fork: give it a moment."""
+    """Whether nobody else has the lock. A fork of a killed owner may hold it until the kernel first
+    schedules the fork: give it a moment."""
     deadline = time.monotonic() + _FORK
     while (free := _flock(file)) is False and time.monotonic() < deadline:
         if owner is None or owner["host"] != socket.gethostname():
@@ -168,7 +193,7 @@ def _ourselves() -> Owner:
 
 
 def _read(file: int) -> Owner | None:
-    """None of a file that nobody has written to, or that is not ours."""
+    """The owner in a lock file; None if nobody has written to it or it is not ours."""
     try:
         return parse_json(os.pread(file, _BYTES, 0), _OWNER)
     except (OSError, WrongForm):
@@ -181,28 +206,28 @@ def _is_dead(owner: Owner | None, free: bool | None, path: Path) -> bool:
     ours = _ourselves()
     if owner["host"] == ours["host"]:
         return _started(owner["pid"]) != owner["started"] if free is None else free
-    if owner["job"] and owner["job"] == ours["job"] and owner["restart"] < ours["restart"]:
+    if owner["job"] == ours["job"] and owner["restart"] < ours["restart"]:
         return True
     return _stands_still(owner, path)
 
 
 def _stands_still(owner: Owner, path: Path) -> bool:
-    """Watch the number of an owner on another machine, by the clock of the file system."""
+    """Watch the counter of an owner on another machine, by the clock of the file system."""
     with tempfile.TemporaryFile(dir=path.parent) as now, contextlib.suppress(FileNotFoundError):
         now.write(b".")
         now.flush()
         if os.fstat(now.fileno()).st_mtime - path.stat().st_mtime > _LEASE:
             return True
     print(
-        f"{path} is of process {owner['pid']} on {owner['host']}: waiting up to {_LEASE:.0f} s for "
-        "a sign of life",
+        f"{path} belongs to process {owner['pid']} on {owner['host']}: waiting up to "
+        f"{_LEASE:.0f} s for a sign of life",
         file=sys.stderr,
     )
     end = time.monotonic() + _LEASE
     while time.monotonic() < end:
         time.sleep(min(1.0, _LEASE / 10))
         try:
-            file = os.open(path, os.O_RDONLY)  # anew: a network file system then looks again
+            file = os.open(path, os.O_RDONLY)  # reopened, so that a network file system looks again
         except FileNotFoundError:
             return True
         found = _read(file)
@@ -213,8 +238,8 @@ def _stands_still(owner: Owner, path: Path) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When a process of this machine was started; None: there is none, or nobody has yet noticed
-    that it has ended."""
+    """When a process of this machine was started; None if it does not exist, or has ended without
+    being waited for."""
     try:
         state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if state in "ZX" else others[18]

@@ -19,16 +19,16 @@ from mixit_titan.reading import regular
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Let processes be forked from one that has imported these, which may take seconds. It is
-    started with the first job of this process, and later calls change nothing."""
-    # To ask CUDA itself for its devices, as an import may, would keep it from all forked processes.
+    """Fork later processes from one that has imported these modules, which may take seconds. The
+    fork server starts with the first job of this process; later calls change nothing."""
+    # Importing may query CUDA itself for its devices, after which forked processes cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     names = ["mixit_titan.jobs.uncollected", *modules]
     multiprocessing.get_context("forkserver").set_forkserver_preload(names)
 
 
 def start(job: Job, share: int) -> BaseProcess:
-    """`share`: how many jobs share the cores."""
+    """Start the process of a job. `share` is the number of jobs that share the cores."""
     context = multiprocessing.get_context("forkserver")
     process = context.Process(target=_work, args=(job.work, job.arguments, job.log, share))
     process.start()
@@ -36,14 +36,14 @@ def start(job: Job, share: int) -> BaseProcess:
 
 
 def _work(work: Callable, arguments: tuple[Any, ...], log: Path, share: int) -> None:
-    """What the job prints goes to its folder, also the sentence that a mistake ends in."""
-    gc.freeze()  # what the server has imported: no job looks through it, not even at its end
+    """Run the job with its output redirected to its folder, including the sentence of an error."""
+    gc.freeze()  # what the server imported: no job looks through it, not even when it ends
     gc.enable()
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", opener=regular) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    end_with_parent()  # the server that it was forked from, which ends with the runner
+    end_with_parent()  # the fork server, which ends with the runner
     threading.Thread(target=_end_with_runner, daemon=True).start()
     if share > 1 and "OMP_NUM_THREADS" not in os.environ:
         import torch
@@ -54,14 +54,15 @@ def _work(work: Callable, arguments: tuple[Any, ...], log: Path, share: int) -> 
 
 
 def _end_with_runner() -> None:
-    """One that was killed cannot end its jobs: they would run beside those of the next."""
+    """Kill this process when the runner is gone: a runner that was killed cannot end its jobs,
+    which would run beside those of the next one."""
     multiprocessing.parent_process().join()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM is as Ctrl-C: whoever started processes ends them."""
+    """Treat SIGTERM like Ctrl-C in the block, so that whatever started processes ends them."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A bar of how many jobs have ended, on a terminal."""
+"""A progress bar of ended jobs, on a terminal."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-_SECONDS_BETWEEN = 1.0  # what is said beside the bar is read from files
+_SECONDS_BETWEEN = 1.0  # the note beside the bar is read from files
 
 
 @contextmanager
 def bar(
     console: Console, total: int, state: Callable[[], tuple[int, str]]
 ) -> Iterator[Callable[[], None]]:
-    """Gives what brings the bar up to date, to be called as often as one likes. `state`: how many
-    have ended, and what to say beside the bar."""
+    """Yields a function that updates the bar and may be called as often as you like. `state`
+    returns the number of ended jobs and a note to show beside the bar."""
     progress = Progress(
         TextColumn("jobs"),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""Runs jobs, some at a time, each in a process of its own, and says how long it will take."""
+"""Runs jobs, several at a time, each in a separate process, and estimates the time left."""
 
 import re
 import statistics
@@ -21,23 +21,26 @@ _FULL_DISK = re.compile(f"{SPEAKER}the disk .*is full")
 
 @dataclass
 class Running:
+    """A job and its process."""
+
     job: Job
     process: BaseProcess
     start: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
+        """The time since its start."""
         return time.monotonic() - self.start
 
 
 class Runner:
-    """Does what is not done yet. A job that fails stops only those that wait for it; one that fills
-    the disk stops all."""
+    """Runs the jobs that are not done. A failed job stops only those that depend on it; one that
+    fills the disk stops all."""
 
     def __init__(
         self, jobs: Iterable[Job], *, at_a_time: int = 1, preload: Sequence[str] = ()
     ) -> None:
-        """`preload`: modules that all jobs need, to be imported once."""
+        """`preload` names modules that all jobs need, to be imported once."""
         self.jobs = list({job.folder: job for job in jobs}.values())
         self.at_a_time, self.preload = at_a_time, preload
         self.console = Console(stderr=True)
@@ -58,8 +61,8 @@ class Runner:
         return {job.folder for job in self.jobs} - self.done - self.failed.keys()
 
     def run(self, on_end: Callable[[Job], None] = lambda job: None) -> None:
-        """`on_end` is called after each job. Whatever ends this ends all processes: Ctrl-C, SIGTERM
-        and an error."""
+        """Run all jobs; `on_end` is called after each. Whatever ends this method ends all
+        processes: Ctrl-C, SIGTERM and errors."""
         self.console.print(f"{len(self.jobs)} jobs, {len(self.done)} of them done before")
         process.preload(self.preload)
         shown = bar(self.console, len(self.jobs), self._state)
@@ -79,13 +82,13 @@ class Runner:
                 raise
             finally:
                 for left in self.running:
-                    left.process.terminate()  # each has its last checkpoint
+                    left.process.terminate()  # each has saved its last checkpoint
                 for left in self.running:
                     left.process.join()
                     left.job.add_seconds(left.seconds)
 
     def raise_if_failed(self) -> None:
-        """Call it when what was done has been reported."""
+        """Raise RunFailed if any job failed. Call it after reporting what was done."""
         if self.failed:
             logs = ", ".join(str(job.log) for job in self.jobs if job.folder in self.failed)
             raise RunFailed(f"{len(self.failed)} of {len(self.jobs)} jobs failed: see {logs}")
@@ -107,7 +110,7 @@ class Runner:
             self.running.append(Running(job, process.start(job, share)))
             if job.alone:
                 break
-        assert self.running or not self.waiting, "a job waits for one that nobody runs"
+        assert self.running or not self.waiting, "a job waits for one that is not run"
 
     def _may_start(self, job: Job) -> bool:
         return all(each.folder in self.done for each in job.after)
@@ -123,7 +126,8 @@ class Runner:
             self._note_seconds(job)
 
     def _check_disk(self, job: Job) -> None:
-        """Where one job has filled the disk, the others would fail too: its sentence ends them."""
+        """Stop if this job has filled the disk: the others would fail, too, so its sentence ends
+        them all."""
         said = _last_line(job.log) if job.folder in self.failed else ""
         if _FULL_DISK.match(said):
             raise RunFailed(said.removeprefix(SPEAKER))
@@ -132,7 +136,8 @@ class Runner:
         self.took.setdefault(job.kind, []).append(job.seconds)
 
     def seconds_left(self) -> float | None:
-        """By what jobs of the same kind took, or all where there was none; None: nobody knows."""
+        """The estimated time left, from jobs of the same kind, or from all if there were none; None
+        if unknown."""
         if not self.took:
             return None
         overall = statistics.fmean(each for times in self.took.values() for each in times)
@@ -146,7 +151,7 @@ class Runner:
         return alone + (beside + begun) / self.at_a_time
 
     def _state(self) -> tuple[int, str]:
-        """For the bar."""
+        """The number of ended jobs and the note for the progress bar."""
         said = [f"{job.name} {job.status(job.folder)}" for job in (r.job for r in self.running)]
         return len(self.done) + len(self.failed), f"{self._left()}  {'; '.join(said)}"
 
@@ -169,6 +174,6 @@ class Runner:
 
 
 def _last_line(log: Path) -> str:
-    """The sentence that a mistake ended in, or the end of a traceback."""
+    """The sentence that an error ended in, or the end of a traceback."""
     lines = read_end(log).decode(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "without a word")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")

@@ -1,5 +1,6 @@
-"""The best size for a budget: of all depths of the dial, that of the lowest L(N, C / FLOPs per
-token). No approximation of FLOPs is used, such as 6 N D, which small models are far from."""
+"""The best size for a budget: among all depths of the dial, the one with the lowest
+L(N, C / FLOPs per token). FLOPs are counted, not approximated by 6 N D, which is far off for small
+models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,31 +15,34 @@ from mixit_titan.ladder.power_law import PowerLaw
 from mixit_titan.ladder.scales import Scale
 
 _DEEPER = 3
-"""How many times deeper than the ladder the best size is looked for."""
+"""The search goes up to this multiple of the ladder's largest depth."""
 
 
 @dataclass(frozen=True)
 class BestSize:
+    """The size of the lowest fitted loss for a budget of FLOPs."""
+
     budget: float
     depth: int
     depths: tuple[int, int]
-    """The interval, in steps of the depths that the stack can have."""
+    """The 95% interval, in steps of the depths that the stack can fill."""
     params: int
     tokens: float
     loss: float
     at_edge: bool
-    """Whether it is the deepest or the least deep that was looked at."""
+    """Whether it is the deepest or the shallowest candidate."""
 
 
 def best_sizes(
     fit: Fit, scale: Scale, stack: str, vocab: int, budgets: Sequence[float]
 ) -> list[BestSize]:
+    """The best size of a stack for each budget."""
     depths, params, costs = _candidates(scale, stack, vocab)
     return [_best(fit, depths, params, costs, budget) for budget in budgets]
 
 
 def _candidates(scale: Scale, stack: str, vocab: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Depths that the stack fills, and N and FLOPs per token of each."""
+    """The depths that the stack can fill, with N and FLOPs per token of each."""
     rows = []
     for depth in range(1, _DEEPER * max(scale.depths) + 1):
         try:

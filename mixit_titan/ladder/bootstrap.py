@@ -1,9 +1,9 @@
-"""A power law with what its runs leave open: the law of many ladders that might have been.
+"""A power law with its uncertainty, from a residual bootstrap.
 
-The residuals of log L are drawn again, with replacement, at the same sizes, and the law is fitted
-again to each draw. Residuals are too small by the parameters that were fitted to them, and few runs
-say little about their own spread: the first is undone by sqrt(n / (n - P)), the second by Student's
-t in place of a normal quantile. Intervals are at 95%.
+The residuals of log L are resampled with replacement at the same sizes, and the law is refitted to
+each resample. Residuals underestimate the noise because P parameters were fitted to them, which a
+factor of sqrt(n / (n - P)) corrects, and few runs determine their own spread poorly, for which
+Student's t takes the place of the normal quantile. Intervals are at 95%.
 """
 
 from collections.abc import Callable
@@ -17,30 +17,32 @@ from mixit_titan.ladder.power_law import PowerLaw, fit, refit
 
 DRAWS = 300
 _SPARE = 2
-"""Runs beyond as many as there are parameters, without which nothing is known of the noise."""
+"""Runs needed beyond the number of parameters, so that the noise can be estimated."""
 
 Interval = tuple[float, float]
 
 
 class TooFew(ValueError):
-    """A sentence that says how many are needed."""
+    """There are too few runs for a fit; the message says how many are needed."""
 
 
 @dataclass(frozen=True)
 class Fit:
+    """A fitted power law and its bootstrap draws."""
+
     law: PowerLaw
     draws: tuple[PowerLaw, ...]
     residuals: np.ndarray
-    """Of log L, as large as those of new runs."""
+    """Residuals of log L, scaled to the noise of a new run."""
     degrees: int
 
     def interval(self, figure: Callable[[PowerLaw], float]) -> Interval:
-        """Of anything that a law says."""
+        """The interval of any quantity that is computed from a law."""
         found = np.array([figure(law) for law in self.draws])
         return spread(figure(self.law), found, self.degrees)
 
     def prediction(self, *sizes: float) -> Interval:
-        """Of one more run at those sizes: what is open of the law, and the noise of a run."""
+        """The interval of the loss of a new run at these sizes: fit uncertainty and run noise."""
         rng = np.random.default_rng(0)
         noise = rng.choice(self.residuals, len(self.draws))
         found = np.log([law.loss(*sizes) for law in self.draws]) + noise
@@ -49,14 +51,14 @@ class Fit:
 
     @cached_property
     def error(self) -> float:
-        """The typical residual of a run, as a share of its loss."""
+        """The typical residual of a run, relative to its loss."""
         return float(np.sqrt(np.mean(self.residuals**2)))
 
 
 def fit_with_draws(
     sizes_nK: np.ndarray, loss_n: np.ndarray, *, draws: int = DRAWS, seed: int = 0
 ) -> Fit:
-    """TooFew where the runs, or the different sizes among them, do not determine a law."""
+    """Fit a law with bootstrap draws; TooFew if the runs or their sizes do not determine it."""
     check_enough(sizes_nK)
     law, runs = fit(sizes_nK, loss_n), len(loss_n)
     degrees = runs - _parameters(sizes_nK)
@@ -69,21 +71,22 @@ def fit_with_draws(
 
 
 def spread(center: float, found: np.ndarray, degrees: int) -> Interval:
-    """The interval of a figure from its draws, wider where there are few degrees of freedom."""
+    """The interval of a quantity from its draws, widened for few degrees of freedom."""
     low, high = np.percentile(found, [2.5, 97.5])
     wider = student(degrees) / NORMAL
     return float(center + wider * (low - center)), float(center + wider * (high - center))
 
 
 def check_enough(sizes_nK: np.ndarray) -> None:
+    """Raise TooFew if there are too few runs, or too few different sizes, for a fit."""
     runs, needed = len(sizes_nK), _parameters(sizes_nK) + _SPARE
     law = "L(C)" if sizes_nK.shape[1] == 1 else "L(N, D)"
     if runs < needed:
-        raise TooFew(f"a fit of {law} needs at least {needed} runs, and there are {runs}")
+        raise TooFew(f"fitting {law} needs at least {needed} runs, and there are {runs}")
     for what, column in zip(("C",) if law == "L(C)" else ("N", "D"), sizes_nK.T, strict=True):
         different = len(np.unique(column))
         if different < 3:
-            raise TooFew(f"a fit of {law} needs 3 different {what}, and there are {different}")
+            raise TooFew(f"fitting {law} needs 3 values of {what}, and there are {different}")
 
 
 def _parameters(sizes_nK: np.ndarray) -> int:

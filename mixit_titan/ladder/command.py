@@ -1,4 +1,4 @@
-"""`mixit-titan ladder`: what the variants come to as they grow."""
+"""`mixit-titan ladder`: how the loss of each variant scales."""
 
 import dataclasses
 import shlex
@@ -32,48 +32,53 @@ _FILES = ("ladder.json", "ladder.md", "ladder.png")
 
 @dataclass(frozen=True, kw_only=True)
 class LadderArguments:
-    """Train each stack at several sizes and budgets, fit how its loss falls, and say what the gap
-    to standard does with scale. A finished run is kept, an interrupted one resumes.
+    """Train each stack at several sizes and budgets, fit scaling laws to its losses, and report
+    whether its gap to standard closes or widens with scale. Finished runs are kept, interrupted
+    ones resume.
 
     Example: mixit-titan ladder --scale cpu --forecast --out runs/ladder
              mixit-titan ladder --scale cpu --out runs/ladder
     """
 
     scale: Literal["cpu", "gpu"] = "cpu"
-    """Sizes for two CPU cores in about an hour, or for an array of single GPUs."""
+    """Sizes that take two CPU cores about an hour, or sizes for an array of single-GPU jobs."""
     stacks: tuple[str, ...] = ()
-    """Variants and stacks, each in quotes (default: those of the scale)."""
+    """Variants, and stacks in quotes (default: those of the scale)."""
     depths: Annotated[tuple[int, ...], Range(least=1, most=200)] = ()
-    """The dial: sizes follow from depths (docs/scaling.md). Default: those of the scale."""
+    """Numbers of layers; all other sizes follow from them (docs/scaling.md; default: those of the
+    scale)."""
     tokens_per_parameter: Annotated[float | None, Range(above=0, most=1e6)] = None
-    """Of the rungs, one run of each depth (default: that of the scale)."""
+    """Training tokens per parameter of the rungs, which are one run per depth (default: that of
+    the scale)."""
     budgets: Annotated[tuple[float, ...] | None, Range(above=0, most=1e30)] = None
     """FLOPs of the IsoFLOP runs (default: those of the scale)."""
     text: str | None = None
-    """A text file, a folder of them, or one that mixit-titan prepare wrote."""
+    """A text file, a folder of text files, or a folder that mixit-titan prepare wrote (default:
+    that of the scale)."""
     seeds: Annotated[int, Range(least=1, most=100)] = 1
-    """Runs of each size and budget."""
+    """Runs per size and budget; more seeds are added to finished runs."""
     jobs: Annotated[int, Range(least=1, most=4096)] = 2
-    """Processes at a time."""
+    """How many runs train at the same time."""
     forecast: bool = False
-    """Make all runs but those of the last rung, and freeze a forecast of these. The same command
-    without it makes them."""
+    """Train all runs but those of the largest rung, and freeze a forecast of their losses. The same
+    command without --forecast then trains them."""
     list: bool = False
-    """Print the commands of all runs that are not done, one line each, for slurm/points.sbatch,
-    instead of running them."""
+    """Print the commands of all unfinished runs, one per line, for slurm/points.sbatch, instead of
+    running them."""
     report: bool = False
-    """Report what is done, and start nothing: after an array, or while it runs."""
+    """Report the finished runs without starting any: after a job array, or while it runs."""
     out: Path = Path("runs/ladder")
+    """Folder for the runs and the report."""
 
     def chosen(self) -> Scale:
-        """The scale with what the options change."""
+        """The scale, with the changes that the options make to it."""
         scale = SCALES[self.scale]
         for flag in ("stacks", "depths", "budgets"):
             found = getattr(self, flag)
             if found and len(set(found)) < len(found):
-                raise ConfigError(f"--{flag} names one of them twice: leave it out")
+                raise ConfigError(f"--{flag} has a value twice: give each one once")
         if self.list and self.report:
-            raise ConfigError("--list prints commands and --report reports: leave one of them out")
+            raise ConfigError("--list and --report exclude each other: leave one of them out")
         if self.text is not None and self.text != STDLIB and not Path(self.text).exists():
             raise ConfigError(f"--text {self.text!r} does not exist: name a file or a folder")
         given = {
@@ -89,6 +94,8 @@ class LadderArguments:
 
 @dataclass(frozen=True)
 class Plan:
+    """The runs of a ladder, as the command line asks for them."""
+
     args: LadderArguments
     scale: Scale
     vocab: int
@@ -96,13 +103,16 @@ class Plan:
 
     @property
     def largest(self) -> list[tuple[LadderRun, Path]]:
+        """The runs of the largest rung, which a forecast predicts, and their folders."""
         return [(run, job.folder) for run, job in self.runs if run.largest]
 
     def to_make(self) -> list[Job]:
+        """The jobs of this call: with --forecast, all but those of the largest rung."""
         return [job for run, job in self.runs if not (self.args.forecast and run.largest)]
 
 
 def run_ladder(args: LadderArguments) -> None:
+    """Train what is missing of a ladder, then fit, report, and print what to type next."""
     scale = args.chosen()
     vocab = vocabulary([scale.text], scale.vocab)
     runs = plan_runs(scale, vocab, args.seeds)
@@ -120,20 +130,20 @@ def run_ladder(args: LadderArguments) -> None:
 
 
 def _check_forecast(plan: Plan) -> None:
-    """What is frozen stays, and what is made cannot be forecast."""
+    """Refuse to replace a frozen forecast, or to forecast runs that have been started."""
     if not plan.args.forecast:
         return
     found = read_forecast(plan.args.out)
     if found is not None:
         raise ConfigError(
             f"{plan.args.out / 'forecast.json'} was frozen at {found['date']}: the same command "
-            "without --forecast makes the largest runs"
+            "without --forecast trains the largest runs"
         )
     for run, folder in plan.largest:
         if (folder / "metrics.jsonl").exists():
             raise ConfigError(
-                f"--forecast comes too late: {run.name} has been started ({folder}). Name another "
-                "--out, or leave --forecast out"
+                f"--forecast comes too late: {run.name} has been started ({folder}); name another "
+                "--out, or leave out --forecast"
             )
 
 
@@ -172,21 +182,21 @@ def _make_and_report(plan: Plan) -> None:
     if runner is not None:
         runner.raise_if_failed()
     if ladder.changes:
-        raise RunFailed(f"the forecast does not count: {ladder.changes[0]}")
+        raise RunFailed(f"the forecast is invalid: {ladder.changes[0]}")
 
 
 def _check_complete(plan: Plan) -> None:
-    """A forecast cannot be made again, so it is not made from a part of the runs."""
+    """Refuse to freeze a forecast, which cannot be repeated, before all smaller runs are done."""
     missing = [job.name for job in plan.to_make() if job.result is None]
     if missing:
         raise ConfigError(
-            f"--forecast needs all runs but the largest, and {len(missing)} of them have not "
-            f"ended, {missing[0]} among them: run the same command again"
+            f"--forecast needs all runs but the largest, and {len(missing)} of them are "
+            f"unfinished, such as {missing[0]}: run the same command again"
         )
 
 
 def _report(plan: Plan, failed: dict[Path, int]) -> Ladder:
-    """Of what is done. A forecast that is there is compared with what came of it."""
+    """Write the report on all finished runs; a frozen forecast is compared with the results."""
     from mixit_titan.ladder.figure import draw
 
     out = plan.args.out
@@ -223,10 +233,13 @@ def _show(plan: Plan, ladder: Ladder) -> None:
 def _next(plan: Plan, ladder: Ladder) -> str:
     if plan.args.forecast:
         return (
-            "Keep the SHA-256 somewhere else too. The same command without --forecast makes the "
-            "largest runs, and shows them beside the forecast."
+            "Next: keep a copy of the SHA-256 elsewhere, then run the same command without "
+            "--forecast, which trains the largest runs and compares them with the forecast."
         )
     if ladder.left_out:
-        made = "without --report makes" if plan.args.report else "tries again to make"
-        return f"The same command {made} what is missing."
-    return f"--seeds {plan.args.seeds + 1} adds runs to these, and narrows the intervals."
+        how = " without --report" if plan.args.report else " again"
+        return f"Next: run the same command{how} to train the runs that are missing."
+    return (
+        f"Next: run the same command with --seeds {plan.args.seeds + 1}, which adds runs and "
+        "narrows the intervals."
+    )

@@ -1,20 +1,21 @@
-"""Sizes by one dial: the depth of a model sets everything else. The rule, in one place:
+"""One dial for all sizes: the depth of a model determines everything else, by these rules:
 
-    width   = aspect * depth                         a model grows in both directions alike
-    heads   = width / head width                     heads do not change, there are more of them
-    hidden  = 8/3 width, rounded up to 16            a gated MLP as large as one of 4 width without
+    width   = aspect * depth                         width and depth grow in proportion
+    heads   = width / head width                     heads keep their width
+    hidden  = 8/3 width, rounded up to 16            as many weights in a gated MLP as 4 width
+                                                     gives without a gate
     rate    = rate at base width * base width / width
     batch   = rows per layer * depth                 FLOPs grow as depth^6, the batch as their
                                                      sixth root
 
-and of a run of that size:
+and for a run of that size:
 
     tokens  = tokens per parameter * N, or FLOPs / (FLOPs per token), rounded to full steps
-    warm-up = a tenth of the steps; the rate then falls to zero in a straight line
+    warm-up = a tenth of the steps; then linear decay of the rate to zero
 
-N are the parameters of the layers, trained or frozen: the embedding and the head, which a
-vocabulary makes large or small, are not in it. All variants of one depth share one rule, that of
-`standard`: nothing is tuned for one of them.
+N counts the parameters of the layers, trained or frozen, without the embedding and the output head,
+whose size depends on the vocabulary. All variants of one depth share the rules of `standard`:
+nothing is tuned for any one of them.
 """
 
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ WARMUP_SHARE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Dial:
+    """The constants of the rules above."""
+
     aspect: int
     """Width per layer."""
     head_width: int
@@ -40,6 +43,7 @@ class Dial:
     tied: bool = False
 
     def shape(self, depth: int, vocab: int) -> Shape:
+        """The shape of a model of this depth."""
         width = self.aspect * depth
         return Shape(
             width=width,
@@ -52,19 +56,20 @@ class Dial:
         )
 
     def rate(self, depth: int) -> float:
+        """The learning rate at this depth."""
         return self.base_rate * self.base_width / (self.aspect * depth)
 
     def rows(self, depth: int) -> int:
-        """Sequences of a step."""
+        """Sequences per training step at this depth."""
         return self.rows_per_layer * depth
 
 
 def layer_parameters(shape: Shape, stack: Stack) -> int:
-    """N, which the fits and the tokens per parameter are by."""
+    """N, the parameters of the layers, as used in fits and in tokens per parameter."""
     found = weights(shape, stack)
     return sum(weight.elements for weight in found if weight.name.startswith("layers."))
 
 
 def flops_per_token(shape: Shape, stack: Stack) -> int:
-    """Of a training step."""
+    """FLOPs per token of training, forward and backward."""
     return count(shape, stack).flops_per_token

@@ -1,4 +1,4 @@
-"""One figure of a ladder: loss over FLOPs, loss over size for each budget, the gap over scale."""
+"""ladder.png: loss over FLOPs, loss over size for each budget, and the gap over scale."""
 
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from mixit_titan.plotting import COLORS, OTHER, save_figure
 
 
 def draw(ladder: Ladder, path: Path) -> None:
+    """Draw the three panels for every stack that has runs."""
     figure = Figure(figsize=(15, 4.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for n, stack in enumerate(ladder.scale.stacks):
@@ -21,9 +22,14 @@ def draw(ladder: Ladder, path: Path) -> None:
         _gap(right, ladder, stack, color)
     _forecast(left, ladder)
     right.axhline(0, color=OTHER, linewidth=1)
-    left.set(xlabel="FLOPs", ylabel="validation loss (nats per token)", title="L(C) and all runs")
-    middle.set(xlabel="N, parameters of the layers", title="IsoFLOP: one line for each budget")
-    right.set(xlabel="FLOPs", title=f"gap to {ladder.baseline} at equal tokens, nats per token")
+    title = "All runs, and the fit of L(C)"
+    left.set(xlabel="FLOPs", ylabel="validation loss (nats per token)", title=title)
+    middle.set(xlabel="N, parameters of the layers", title="IsoFLOP: one line per budget")
+    right.set(
+        xlabel=f"FLOPs of {ladder.baseline}",
+        ylabel="nats per token",
+        title=f"Gap to {ladder.baseline} at equal tokens",
+    )
     for axes in (left, middle, right):
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
@@ -75,7 +81,7 @@ def _forecast(axes: Axes, ladder: Ladder) -> None:
     rows = compared(ladder)
     for n, row in enumerate(rows):
         low, high = row["surface"]["interval"]
-        # Beside each other, where all have about the same FLOPs.
+        # Side by side, where all have about the same FLOPs.
         x = row["flops"] * 1.06 ** (n - len(rows) / 2)
         axes.plot([x, x], [low, high], color="black", linewidth=1)
         label = "frozen forecast" if n == 0 else None

@@ -1,4 +1,4 @@
-"""The laws of each stack: its surface over N and D, and its curve over FLOPs."""
+"""The fits of each stack: a surface over N and D, and a curve over FLOPs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +10,18 @@ from mixit_titan.ladder.points import Point, flops, frontier, losses, sizes
 
 @dataclass(frozen=True)
 class StackFits:
+    """The two fits of one stack."""
+
     surface: Fit | None
-    """L(N, D), of all runs."""
+    """L(N, D), fitted to all runs."""
     curve: Fit | None
-    """L(C), of the runs that no cheaper one has beaten."""
+    """L(C), fitted to the runs on the compute frontier, which no cheaper run beats."""
     missing: tuple[str, ...]
-    """Why there is no surface, or no curve."""
+    """Why there is no surface or no curve, one sentence each."""
 
 
 def fit_stacks(points: Sequence[Point], stacks: Sequence[str]) -> dict[str, StackFits]:
+    """Fit both laws to the runs of every stack."""
     return {
         stack: _fit([point for point in points if point.run.stack == stack]) for stack in stacks
     }
@@ -29,7 +32,7 @@ def _fit(points: Sequence[Point]) -> StackFits:
     surface, no_surface = _try(sizes(points), losses(points))
     curve, no_curve = _try(flops(best), losses(best))
     if no_curve and best:
-        no_curve += f" on the frontier of {len(points)}"
+        no_curve += f" on the frontier of {len(points)} runs"
     return StackFits(surface, curve, tuple(filter(None, (no_surface, no_curve))))
 
 
@@ -41,6 +44,7 @@ def _try(sizes_nK: Any, loss_n: Any) -> tuple[Fit | None, str]:
 
 
 def surface_json(fit: Fit) -> dict[str, Any]:
+    """The parameters of L(N, D) with their intervals."""
     law = fit.law
     values = {
         "E": (law.floor, lambda law: law.floor),
@@ -53,6 +57,7 @@ def surface_json(fit: Fit) -> dict[str, Any]:
 
 
 def curve_json(fit: Fit) -> dict[str, Any]:
+    """The parameters of L(C) with their intervals."""
     law = fit.law
     values = {
         "E": (law.floor, lambda law: law.floor),

@@ -1,8 +1,8 @@
-"""A forecast of the largest runs, frozen before they are made.
+"""A forecast of the largest runs, frozen before they are trained.
 
 forecast.json has its date, the runs that it was made from, and a SHA-256 over all of it. The same
-hash is put into the folder of each run that it is for, before that run is started. So a forecast
-that was changed later is noticed, also where its own hash was made anew.
+hash is written into the folder of each run that it predicts, before that run is started. A forecast
+that is changed afterwards is therefore detected, even if its own hash was recomputed.
 """
 
 import hashlib
@@ -38,12 +38,12 @@ def freeze(
     points: Sequence[Point],
     largest: Iterable[tuple[LadderRun, Path]],
 ) -> Forecast:
-    """Write forecast.json for the largest runs and their folders."""
+    """Write forecast.json for the largest runs, given with their folders."""
     rows = [_row(run, folder, fits[run.stack]) for run, folder in largest]
     lacking = sorted({row["stack"] for row in rows if row["surface"] is None})
     if lacking:
         why = "; ".join(f"{stack}: {fits[stack].missing[0]}" for stack in lacking)
-        raise ConfigError(f"there is too little for a forecast ({why}): make more runs first")
+        raise ConfigError(f"there are too few runs for a forecast ({why}): train more runs first")
     content = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": [point.as_json() for point in points],
@@ -69,18 +69,18 @@ def _row(run: LadderRun, folder: Path, fits: StackFits) -> dict[str, Any]:
 
 
 def read_forecast(out: Path) -> Forecast | None:
-    """None where none was frozen. What is there and is none is a ConfigError."""
+    """The frozen forecast, or None; a ConfigError if the file is not a forecast."""
     path = out / "forecast.json"
     if not path.exists():
         return None
     found = json_if_good(path, _FORM)
     if found is None:
-        raise ConfigError(f"{path} is not a forecast, or was changed: put the frozen one back")
+        raise ConfigError(f"{path} is not a forecast, or was changed: restore the frozen one")
     return found
 
 
 def stamp(forecast: Forecast, folders: Iterable[Path]) -> None:
-    """Into the folders of runs that have not been started."""
+    """Write the forecast's hash into the folders of runs that have not been started."""
     for folder in folders:
         if not (folder / "metrics.jsonl").exists() and not (folder / STAMP).exists():
             write_text(folder / STAMP, forecast["sha256"] + "\n")
@@ -91,12 +91,12 @@ def changes(
     points: Sequence[Point],
     largest: Iterable[tuple[LadderRun, Path]],
 ) -> list[str]:
-    """A sentence for each sign that the forecast, or what it is compared with, is not what it was
-    when it was frozen; none where all is well."""
+    """One sentence for each sign that the forecast, or a run that it was made from, has changed
+    since it was frozen; empty if nothing has."""
     found = []
     content = {key: value for key, value in forecast.items() if key != "sha256"}
     if _hash(content) != forecast["sha256"]:
-        found.append("forecast.json was changed after it was frozen: its hash is another")
+        found.append("forecast.json was changed after it was frozen: its hash does not match")
     for run, folder in largest:
         said = (text_if_good(folder / STAMP, limit=1000) or "").strip()
         if said and said != forecast["sha256"]:
@@ -108,7 +108,7 @@ def changes(
         loss = now.get(point["folder"])
         if loss is not None and loss != point["loss"]:
             found.append(
-                f"{point['folder']} had loss {point['loss']:.4f} when the forecast was made, and "
+                f"{point['folder']} had loss {point['loss']:.4f} when the forecast was frozen, and "
                 f"now has {loss:.4f}"
             )
     return found

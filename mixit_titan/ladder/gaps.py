@@ -1,4 +1,4 @@
-"""The gap of a stack to standard over scale: at equal tokens, rung by rung, and at equal FLOPs."""
+"""The gap of a stack to standard over scale: at equal tokens, for each rung, and at equal FLOPs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,26 +13,32 @@ from mixit_titan.ladder.points import Point
 
 @dataclass(frozen=True)
 class Gap:
+    """The loss of a stack minus that of the baseline, at one scale."""
+
     at: float
-    """FLOPs of the baseline."""
+    """The FLOPs of the baseline."""
     depth: int | None
-    """Of a rung."""
+    """The depth of the rung; None at equal FLOPs."""
     measured: float | None
-    """Mean over the seeds; None at equal FLOPs, or where a run is missing."""
+    """The mean over the seeds; None at equal FLOPs, or if a run is missing."""
     fitted: float
     interval: Interval
 
 
 @dataclass(frozen=True)
 class Trend:
+    """How the gap changes with scale."""
+
     slope: float
-    """Of the fitted gap, nats for ten times the FLOPs."""
+    """The change of the fitted gap in nats per tenfold FLOPs."""
     interval: Interval
     verdict: str
 
 
 @dataclass(frozen=True)
 class Gaps:
+    """All gaps of one stack to the baseline."""
+
     rungs: tuple[Gap, ...]
     """At equal tokens."""
     budgets: tuple[Gap, ...]
@@ -48,7 +54,7 @@ def gaps_to(
     rungs: Sequence[LadderRun],
     budgets: Sequence[float],
 ) -> Gaps:
-    """`rungs`: of both stacks, made or not."""
+    """Compute the gaps of `stack` to `baseline`. `rungs` are those of both, finished or not."""
     ours, theirs = fits[stack], fits[baseline]
     by_depth = {(run.stack, run.depth): run for run in rungs}
     at_rungs, found = [], []
@@ -73,7 +79,7 @@ def gaps_to(
 def _differences(
     ours: tuple[Fit, tuple[float, ...]], theirs: tuple[Fit, tuple[float, ...]]
 ) -> tuple[float, np.ndarray, int]:
-    """The gap, its draws, and the fewer degrees of freedom of the two fits."""
+    """The gap, its bootstrap draws, and the smaller degrees of freedom of the two fits."""
     (a, at), (b, base_at) = ours, theirs
     center = a.law.loss(*at) - b.law.loss(*base_at)
     pairs = zip(a.draws, b.draws, strict=True)
@@ -102,7 +108,7 @@ def _measured(mine: LadderRun, base: LadderRun, points: Sequence[Point]) -> floa
 
 
 def _trend(at: Sequence[float], found: Sequence[tuple[float, np.ndarray, int]]) -> Trend:
-    """A straight line through the gaps over log FLOPs, and through those of each draw."""
+    """Fit a line to the gaps over log FLOPs, and one to those of each bootstrap draw."""
     x = np.log10(at)
     center = np.array([each[0] for each in found])
     slope = float(np.polyfit(x, center, 1)[0])

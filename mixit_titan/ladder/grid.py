@@ -3,8 +3,8 @@
     rungs      each depth at a fixed number of tokens per parameter
     IsoFLOP    each budget of FLOPs at several depths
 
-Both take the tokens per parameter by the N of `standard`, so that all stacks of a rung see the same
-tokens. Of a budget, those depths are run whose tokens per parameter are in `RATIOS`.
+Tokens per parameter are relative to the N of `standard`, so that all stacks of a rung see the same
+tokens. A budget is run at the depths whose tokens per parameter lie within `RATIOS`.
 """
 
 from collections.abc import Iterator
@@ -21,47 +21,53 @@ from mixit_titan.model.variants import VARIANTS, find_stack
 Series = Literal["rung", "isoflop"]
 BASELINE = "standard"
 RATIOS = (0.5, 600.0)
-"""Tokens per parameter of an IsoFLOP run, at least and at most: beyond, a run says little about the
-best size."""
+"""The range of tokens per parameter of an IsoFLOP run; beyond it, a run says little about the best
+size."""
 _LEAST_STEPS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class LadderRun:
+    """One training run of a ladder."""
+
     stack: str
-    """As it is written."""
+    """The stack as the user wrote it."""
     depth: int
     series: Series
     budget: float | None
-    """FLOPs of an IsoFLOP run."""
+    """The FLOPs of an IsoFLOP run; None for a rung."""
     seed: int
     steps: int
     batch_tokens: int
     params: int
-    """N: parameters of the layers."""
+    """N, the parameters of the layers."""
     flops_per_token: int
     largest: bool
-    """Whether it is of the last rung, which a forecast is for."""
+    """Whether it belongs to the largest rung, which a forecast predicts."""
 
     @property
     def tokens(self) -> int:
+        """D, the tokens that it trains on."""
         return self.steps * self.batch_tokens
 
     @property
     def flops(self) -> float:
+        """C, the FLOPs of its training."""
         return float(self.tokens * self.flops_per_token)
 
     @property
     def name(self) -> str:
+        """`mixit depth 4 at 6e+11 FLOPs seed 0`, as logs and reports call it."""
         budget = "" if self.budget is None else f" at {self.budget:.3g} FLOPs"
         return f"{self.stack} depth {self.depth}{budget} seed {self.seed}"
 
     def same_but_seed(self, other: "LadderRun") -> bool:
+        """Whether it differs from another run at most in its seed."""
         return replace(self, seed=other.seed) == other
 
 
 def plan_runs(scale: Scale, vocab: int, seeds: int) -> list[LadderRun]:
-    """The smallest first, so that what is interrupted has something to show."""
+    """All runs of a ladder, the cheapest first, so that an interrupted ladder has results."""
     runs = [
         run
         for stack in scale.stacks
@@ -71,7 +77,7 @@ def plan_runs(scale: Scale, vocab: int, seeds: int) -> list[LadderRun]:
 
 
 def sized(scale: Scale, stack: str, depth: int, vocab: int) -> tuple[Shape, Stack]:
-    """A ConfigError where the stack does not fill that depth."""
+    """The shape and the stack at a depth; a ConfigError if the stack cannot fill it."""
     shape = scale.dial.shape(depth, vocab)
     return shape, find_stack(depth, stack=stack)
 
@@ -110,8 +116,8 @@ def _run(
     if steps < _LEAST_STEPS:
         raise ConfigError(
             f"{stack!r} at depth {depth} would train {steps} steps of {batch:,} tokens, and a run "
-            f"has at least {_LEAST_STEPS}: raise --tokens-per-parameter or --budgets, or leave out "
-            "that depth"
+            f"needs at least {_LEAST_STEPS}: raise --tokens-per-parameter or --budgets, or leave "
+            "out that depth"
         )
     shape, layers = sized(scale, stack, depth, vocab)
     return LadderRun(

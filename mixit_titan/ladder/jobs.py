@@ -1,4 +1,4 @@
-"""A run of a ladder as a job: what to train, where, and what came of it."""
+"""A run of a ladder as a job: what to train, in which folder, and its result."""
 
 import dataclasses
 import hashlib
@@ -16,10 +16,11 @@ from mixit_titan.model.variants import find_stack
 from mixit_titan.runtime.metrics import read_metrics
 
 _CHECKPOINTS = 5
-"""Of a run, at least: what an interruption costs is a fifth of it."""
+"""Checkpoints per run, at least: an interruption loses at most a fifth of it."""
 
 
 def ladder_job(run: LadderRun, scale: Scale, vocab: int, out: Path) -> Job:
+    """The training job of a run, in a folder that is named after all of its settings."""
     words = _words(run, scale, vocab)
     digest = hashlib.sha256(json_text([scale.config, *words]).encode()).hexdigest()[:12]
     job = training_job(
@@ -35,7 +36,7 @@ def ladder_job(run: LadderRun, scale: Scale, vocab: int, out: Path) -> Job:
 
 
 def _words(run: LadderRun, scale: Scale, vocab: int) -> list[str]:
-    """All that the rule of the dial sets, for `mixit-titan train`."""
+    """Everything that the dial sets, as words for `mixit-titan train`."""
     dial, rows = scale.dial, scale.dial.rows(run.depth)
     shape = dial.shape(run.depth, vocab)
     keys = ("width", "layers", "heads", "hidden", "vocab", "seq_len")
@@ -64,7 +65,7 @@ def _words(run: LadderRun, scale: Scale, vocab: int) -> list[str]:
 
 
 def _last_validation(folder: Path, *, steps: int) -> Result | None:
-    """Also one that is not finite: such a run has ended, and would end so again."""
+    """The validation after the last step, even if its loss is not finite: the run has ended."""
     for line in read_metrics(folder / "metrics.jsonl"):
         if line["step"] == steps and "validation_loss" in line:
             return line

@@ -1,4 +1,4 @@
-"""ladder.md, whose tables the screen shows too."""
+"""ladder.md, and the tables and notes that are also printed."""
 
 from collections.abc import Sequence
 
@@ -8,30 +8,38 @@ from mixit_titan.ladder.report import Ladder, compared
 from mixit_titan.tables import markdown_table
 
 Table = tuple[str, list[str], list[list[str]]]
-"""Its title, its header, its rows."""
+"""Title, header, rows."""
+
+
+_TRENDS = {"closes": "it closes", "widens": "it widens", "not decided": "undecided"}
+"""How a verdict in ladder.json is written."""
 
 
 def tables(ladder: Ladder) -> list[Table]:
+    """The tables that have any rows."""
     found = [_surfaces(ladder), _curves(ladder), _rungs(ladder), _budgets(ladder)]
     found += [_best(ladder), _forecast(ladder)]
     return [table for table in found if table[2]]
 
 
 def markdown(ladder: Ladder) -> str:
-    parts = [ladder.scale.about, *notes(ladder)]
+    """The content of ladder.md."""
+    parts = ["# Scaling ladder", ladder.scale.about, *notes(ladder)]
     for title, header, rows in tables(ladder):
         parts += [f"## {title}", markdown_table(header, rows, left=1)]
-    parts.append("![Loss over FLOPs, loss over size for each budget, gap to standard](ladder.png)")
+    alt = f"Loss over FLOPs, loss over size per budget, gap to {ladder.baseline}"
+    parts.append(f"![{alt}](ladder.png)")
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 def notes(ladder: Ladder) -> list[str]:
-    """Sentences: how far it is, what is left out, what the forecast is worth."""
+    """Sentences on progress, on what is left out, on the trends, and on the forecast."""
     depths = ", ".join(map(str, ladder.scale.depths))
     said = [
-        f"{len(ladder.points)} of {len(ladder.runs)} runs at depths {depths}, on "
-        f"{ladder.scale.text}. Losses are nats per token after the last step, on the same "
-        f"{ladder.scale.validation_rows:,} rows; after a figure stands its 95% interval."
+        f"{len(ladder.points)} of {len(ladder.runs)} runs are finished, at depths {depths}, "
+        f"trained on {ladder.scale.text}. N counts the parameters of the layers, D the training "
+        "tokens, C the training FLOPs. Losses are in nats per token after the last step, on the "
+        f"same {ladder.scale.validation_rows:,} validation rows; 95% intervals are in parentheses."
     ]
     said += [f"Left out: {name}: {why}." for name, why in ladder.left_out.items()]
     for stack, found in ladder.fits.items():
@@ -40,22 +48,23 @@ def notes(ladder: Ladder) -> list[str]:
         if gaps.trend:
             said.append(
                 f"The gap of {stack} to {ladder.baseline} at equal tokens changes by "
-                f"{shown(gaps.trend.slope, gaps.trend.interval, 3, sign='+')} nats for ten times "
-                f"the FLOPs: {gaps.trend.verdict}."
+                f"{shown(gaps.trend.slope, gaps.trend.interval, 3, sign='+')} nats per tenfold "
+                f"FLOPs: {_TRENDS[gaps.trend.verdict]}."
             )
     if ladder.forecast is None:
-        said.append("No forecast was frozen before the largest runs (--forecast).")
+        said.append("No forecast was frozen before the largest runs were trained (--forecast).")
     elif not ladder.changes:
         said.append(
-            f"The forecast is of {ladder.forecast['date']}, SHA-256 {ladder.forecast['sha256']}."
+            f"The forecast was frozen at {ladder.forecast['date']}, SHA-256 "
+            f"{ladder.forecast['sha256']}."
         )
     return said + [
-        f"The forecast does not count, and is not shown: {change}." for change in ladder.changes
+        f"The forecast is invalid, and is not shown: {change}." for change in ladder.changes
     ]
 
 
 def shown(value: float, interval: Interval | Sequence[float], digits: int, sign: str = "") -> str:
-    """`1.937 (1.921 to 1.953)`."""
+    """A value and its interval: `1.937 (1.921 to 1.953)`."""
     low, high = (f"{each:{sign}.{digits}f}" for each in interval)
     return f"{value:{sign}.{digits}f} ({low} to {high})"
 
@@ -67,7 +76,7 @@ def _surfaces(ladder: Ladder) -> Table:
         if found.surface
     ]
     header = ["stack", "E", "alpha", "beta", "runs", "error"]
-    return "L(N, D) = E + A / N^alpha + B / D^beta", header, rows
+    return "Fit of L(N, D) = E + A / N^alpha + B / D^beta to all runs", header, rows
 
 
 def _curves(ladder: Ladder) -> Table:
@@ -76,7 +85,8 @@ def _curves(ladder: Ladder) -> Table:
         for stack, found in ladder.fits.items()
         if found.curve
     ]
-    return "L(C) = E + A / C^gamma", ["stack", "E", "gamma", "runs", "error"], rows
+    header = ["stack", "E", "gamma", "runs", "error"]
+    return "Fit of L(C) = E + A / C^gamma to the compute frontier", header, rows
 
 
 def _constants(fit: Fit, names: Sequence[str]) -> list[str]:
@@ -98,7 +108,7 @@ def _rungs(ladder: Ladder) -> Table:
         for gap in found.rungs
     ]
     header = ["stack", "depth", f"FLOPs of {ladder.baseline}", "measured", "fitted"]
-    return f"Gap to {ladder.baseline} at equal tokens", header, rows
+    return f"Gap to {ladder.baseline} at equal tokens, in nats per token", header, rows
 
 
 def _budgets(ladder: Ladder) -> Table:
@@ -107,7 +117,8 @@ def _budgets(ladder: Ladder) -> Table:
         for stack, found in ladder.gaps.items()
         for gap in found.budgets
     ]
-    return f"Gap to {ladder.baseline} at equal FLOPs", ["stack", "FLOPs", "fitted"], rows
+    title = f"Gap to {ladder.baseline} at equal FLOPs, in nats per token"
+    return title, ["stack", "FLOPs", "fitted"], rows
 
 
 def _best(ladder: Ladder) -> Table:
@@ -115,19 +126,20 @@ def _best(ladder: Ladder) -> Table:
     for stack, found in ladder.best.items():
         for best in found:
             low, high = best.depths
-            depth = f"{best.depth} ({low} to {high})" + (", edge" if best.at_edge else "")
+            depth = f"{best.depth} ({low} to {high})" + (", at the edge" if best.at_edge else "")
             sizes = [f"{best.params:,}", f"{best.tokens:.2e}", f"{best.loss:.3f}"]
             rows.append([stack, f"{best.budget:.2e}", depth, *sizes])
-    return "Best size for a budget", ["stack", "FLOPs", "depth", "N", "tokens", "loss"], rows
+    header = ["stack", "FLOPs", "depth", "N", "tokens", "fitted loss"]
+    return "Best size for each budget", header, rows
 
 
 def _forecast(ladder: Ladder) -> Table:
     rows = []
     for row in compared(ladder):
         curve = row["curve"] and shown(row["curve"]["loss"], row["curve"]["interval"], 3)
-        result = "not made" if row["result"] is None else f"{row['result']:.3f}"
+        result = "not run" if row["result"] is None else f"{row['result']:.3f}"
         inside = {None: "-", True: "yes", False: "no"}[row["inside"]]
         surface = shown(row["surface"]["loss"], row["surface"]["interval"], 3)
         rows.append([row["name"], surface, curve or "-", result, inside])
-    header = ["run", "by L(N, D)", "by L(C)", "result", "inside"]
-    return "Forecast beside result", header, rows
+    header = ["run", "L(N, D)", "L(C)", "result", "inside the interval of L(N, D)"]
+    return "Forecast and result", header, rows

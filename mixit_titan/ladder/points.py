@@ -1,4 +1,4 @@
-"""What came of the runs: a point for each that has a loss, and why the others have none."""
+"""The results of the runs: a point for each run with a loss, and why the others have none."""
 
 import math
 from collections.abc import Container, Iterable, Sequence
@@ -18,14 +18,17 @@ _PER_BYTE = "bits_per_byte"
 
 @dataclass(frozen=True)
 class Point:
+    """A run and its final loss."""
+
     run: LadderRun
     folder: str
     """The name of the run's folder."""
     loss: float
-    """Nats per token, after the last step."""
+    """The validation loss after the last step, in nats per token."""
     bits_per_byte: float | None
 
     def as_json(self) -> dict[str, Any]:
+        """Its entry in ladder.json."""
         own = {"folder": self.folder, "loss": self.loss, _PER_BYTE: self.bits_per_byte}
         sizes = {"tokens": self.run.tokens, "flops": self.run.flops}
         return {**asdict(self.run), **sizes, **own}
@@ -34,7 +37,7 @@ class Point:
 def read_points(
     runs: Iterable[tuple[LadderRun, Job]], failed: Container[Path] = ()
 ) -> tuple[list[Point], dict[str, str]]:
-    """Points, and name of a run -> why it has none."""
+    """The points, and for each run without one: its name -> why."""
     points, left_out = [], {}
     for run, job in runs:
         result = job.result
@@ -55,29 +58,30 @@ def _why(job: Job, *, ended: bool, failed: bool) -> str:
         return "its validation loss is not finite"
     if failed:
         words = read_end(job.log).decode(errors="replace").split("\n")
-        said = next((line.strip() for line in reversed(words) if line.strip()), "without a word")
+        said = next((line.strip() for line in reversed(words) if line.strip()), "without a message")
         return f"it failed: {said.removeprefix('mixit-titan: ')} (see {job.log})"
     done = max((line["step"] for line in lines), default=0)
-    return f"it is at step {done:,}" if done else "it has not been started"
+    return f"it is unfinished, at step {done:,}" if done else "it has not been started"
 
 
 def sizes(points: Sequence[Point]) -> np.ndarray:
-    """(n, 2): N and D."""
+    """N and D of each point, (n, 2)."""
     found = [(point.run.params, point.run.tokens) for point in points]
     return np.array(found, dtype=float).reshape(-1, 2)
 
 
 def flops(points: Sequence[Point]) -> np.ndarray:
-    """(n, 1)."""
+    """C of each point, (n, 1)."""
     return np.array([point.run.flops for point in points]).reshape(-1, 1)
 
 
 def losses(points: Sequence[Point]) -> np.ndarray:
+    """The loss of each point, (n,)."""
     return np.array([point.loss for point in points])
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:
-    """The runs that no run with as few FLOPs has beaten, by rising FLOPs: what a budget buys."""
+    """The compute frontier: the runs that no run with at most as many FLOPs beats, by FLOPs."""
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (point.run.flops, point.loss)):
         if not kept or point.loss < kept[-1].loss:

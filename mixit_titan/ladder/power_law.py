@@ -1,11 +1,12 @@
-"""Power laws, and how they are fitted to losses:
+"""Power laws, fitted to losses:
 
     L(N, D) = E + A / N^alpha + B / D^beta        a surface: two terms
     L(C)    = E + A / C^gamma                     a curve: one term
 
-The Huber loss of the residuals of log L is minimized, from many starts at once: by
-Levenberg-Marquardt steps on reweighted squares, for which the logarithm of a sum of powers has a
-plain Jacobian, the shares of its terms. All starts, and all draws of a bootstrap, are one batch.
+The Huber loss of the residuals of log L is minimized from many starting points at once, with
+Levenberg-Marquardt steps on reweighted least squares. The log of a sum of powers has a simple
+Jacobian, the share of each term in the sum. All starting points and all bootstrap draws run as one
+batch.
 
 Shapes: S fits, n runs, K terms, P = 1 + 2K parameters: log E, then log A_k and exponent_k.
 """
@@ -16,40 +17,43 @@ from dataclasses import dataclass
 import numpy as np
 
 HUBER = 0.005
-"""Residuals of log L, about the relative error of a loss, beyond which they count linearly."""
+"""The size of a residual of log L, which is about a relative error, beyond which it counts
+linearly."""
 _STEPS = 120
 _IDLE = 5
-"""Steps without a better cost anywhere, after which there is none to be found."""
+"""The number of steps without any improvement after which the fit stops."""
 _EXPONENTS = (0.01, 3.0)
-"""The least and the largest that is looked for."""
+"""The range of exponents."""
 _LEAST_FLOOR = 1e-4
-"""Of E, as a share of the lowest loss."""
+"""The smallest E, as a share of the lowest loss."""
 _STARTS = {"floor": (0.2, 0.5, 0.8, 0.95), "exponent": (0.1, 0.3, 0.6, 1.0)}
 
 
 @dataclass(frozen=True)
 class PowerLaw:
+    """L(N, D) or L(C)."""
+
     floor: float
-    """E, what no size and no data removes."""
+    """E, the irreducible loss."""
     scales: tuple[float, ...]
     exponents: tuple[float, ...]
 
     def loss(self, *sizes: float | np.ndarray) -> float | np.ndarray:
-        """At as many sizes as there are terms: (N, D), or C."""
+        """The loss at one size per term: at N and D, or at C."""
         terms = zip(sizes, self.scales, self.exponents, strict=True)
         return self.floor + sum(scale * size**-exponent for size, scale, exponent in terms)
 
 
 def fit(sizes_nK: np.ndarray, loss_n: np.ndarray) -> PowerLaw:
-    """The best of all starts."""
+    """The best fit over all starting points."""
     return refit(sizes_nK, loss_n[None])[0]
 
 
 def refit(
     sizes_nK: np.ndarray, loss_Bn: np.ndarray, near: PowerLaw | None = None
 ) -> list[PowerLaw]:
-    """One law for each row of losses at the same sizes; `near`: where to start, instead of
-    everywhere."""
+    """Fit one law to each row of losses at the same sizes. `near`: a law to start from, instead of
+    the grid of starting points."""
     x_nK, center_K = _centered(sizes_nK)
     y_Bn = np.log(loss_Bn)
     starts_SP = _starts(x_nK.shape[1], loss_Bn.mean(0)) if near is None else _near(near, center_K)
@@ -63,7 +67,7 @@ def refit(
 def minimize(
     x_nK: np.ndarray, y_Sn: np.ndarray, theta_SP: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Parameters of each fit, and its Huber loss. `x` are logarithms of sizes, `y` of losses."""
+    """The parameters of each fit, and its Huber loss; `x` are log sizes, `y` log losses."""
     low_P, high_P = _bounds(x_nK.shape[1], y_Sn)
     damping_S = np.full(len(theta_SP), 1e-2)
     predicted_Sn, jacobian_SnP = _predict(x_nK, theta_SP)
@@ -96,8 +100,8 @@ def minimize(
 
 
 def _predict(x_nK: np.ndarray, theta_SP: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log L, the logarithm of a sum of exponentials, and its derivatives: the share of each term,
-    and for an exponent that share times -log of the size."""
+    """log L, a log-sum-exp, and its derivatives: the share of each term in the sum, and for an
+    exponent this share times minus the log size."""
     floor_S, scale_SK, exponent_SK = theta_SP[:, 0], theta_SP[:, 1::2], theta_SP[:, 2::2]
     terms_SnK = scale_SK[:, None] - exponent_SK[:, None] * x_nK
     floor_Sn1 = np.broadcast_to(floor_S[:, None, None], (*terms_SnK.shape[:2], 1))
@@ -126,7 +130,7 @@ def _bounds(terms: int, y_Sn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _starts(terms: int, loss_n: np.ndarray) -> np.ndarray:
-    """Every floor with every set of exponents; what is above the floor is shared equally."""
+    """All combinations of floors and exponents; the terms share the rest of the loss equally."""
     rows = []
     for share, *exponents in itertools.product(_STARTS["floor"], *[_STARTS["exponent"]] * terms):
         floor = share * loss_n.min()
@@ -142,7 +146,7 @@ def _near(law: PowerLaw, center_K: np.ndarray) -> np.ndarray:
 
 
 def _centered(sizes_nK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms less their means, so that a scale and its exponent are told apart."""
+    """Centered log sizes, which decorrelate a scale from its exponent."""
     logs_nK = np.log(sizes_nK)
     return logs_nK - logs_nK.mean(0), logs_nK.mean(0)
 

@@ -1,4 +1,4 @@
-"""What a ladder found: all of ladder.json."""
+"""The result of a ladder, and ladder.json."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,28 +13,30 @@ from mixit_titan.ladder.points import Point
 from mixit_titan.ladder.scales import Scale
 
 _BEYOND = 10
-"""Times the largest run: the largest budget whose best size is named."""
+"""The largest budget with a best size, as a multiple of the FLOPs of the largest run."""
 
 
 @dataclass(frozen=True)
 class Ladder:
+    """The runs of a ladder, and everything that follows from them."""
+
     name: str
-    """Of the scale."""
+    """The name of the scale."""
     scale: Scale
     vocab: int
     runs: Sequence[LadderRun]
     points: Sequence[Point]
     left_out: dict[str, str]
-    """Name of a run -> why it has no point."""
+    """The name of a run -> why it has no point."""
     baseline: str
-    """The stack that the others are compared to."""
+    """The stack that the others are compared with."""
     fits: dict[str, StackFits]
     gaps: dict[str, Gaps]
-    """Of every stack but the baseline."""
+    """Stack -> its gaps; the baseline has none."""
     best: dict[str, list[BestSize]]
     forecast: Forecast | None
     changes: Sequence[str]
-    """Signs that the forecast is not what was frozen."""
+    """Signs that the forecast has changed since it was frozen."""
 
 
 def make_ladder(
@@ -47,6 +49,7 @@ def make_ladder(
     forecast: Forecast | None,
     changes: Sequence[str],
 ) -> Ladder:
+    """Fit all laws, and derive gaps and best sizes from them."""
     fits = fit_stacks(points, scale.stacks)
     baseline = BASELINE if BASELINE in scale.stacks else scale.stacks[0]
     rungs = [run for run in runs if run.series == "rung"]
@@ -84,6 +87,7 @@ def make_ladder(
 
 
 def as_json(ladder: Ladder) -> dict[str, Any]:
+    """The content of ladder.json."""
     return {
         "scale": ladder.name,
         "about": ladder.scale.about,
@@ -124,7 +128,7 @@ def _forecast(ladder: Ladder) -> dict[str, Any] | None:
 
 
 def compared(ladder: Ladder) -> list[dict[str, Any]]:
-    """The frozen forecast of each run, beside what came of it; none where it does not count."""
+    """The forecast of each run with its result; empty if there is no valid forecast."""
     if ladder.forecast is None or ladder.changes:
         return []
     results = {point.folder: point.loss for point in ladder.points}

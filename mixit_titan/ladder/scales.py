@@ -1,4 +1,4 @@
-"""The ladders that come with the project: how large, how long, and of which stacks."""
+"""The ladders that come with the project: sizes, budgets and stacks."""
 
 from dataclasses import dataclass
 
@@ -8,31 +8,33 @@ from mixit_titan.ladder.dial import Dial
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
+    """A ladder: what is trained, how large and for how long."""
+
     about: str
     """The first line of the report."""
     config: str
-    """The file of train_configs whose other settings the runs have."""
+    """The file of train_configs that sets everything else."""
     dial: Dial
     depths: tuple[int, ...]
     stacks: tuple[str, ...]
     tokens_per_parameter: float
-    """Of the rungs: one run of each depth."""
+    """Training tokens per parameter of the rungs, which are one run per depth."""
     budgets: tuple[float, ...]
-    """FLOPs of the IsoFLOP runs: several depths for each."""
+    """FLOPs of the IsoFLOP runs, which take several depths per budget."""
     vocab: int
-    """Where the text is not a prepared folder, which says so itself."""
+    """The vocabulary, unless the text is a prepared folder, which has its own."""
     text: str
     validation_rows: int
     local_rows: int | None = None
-    """Sequences of a rank at a time; None: all of a step."""
+    """Sequences per rank and forward pass; None: all of a step."""
 
 
 _VARIANTS = ("standard", "frozen_qk", "frozen_mlp", "mixit")
 
 SCALES = {
     "cpu": Scale(
-        about="Toy scale: models of thousands of parameters, made for two CPU cores in an hour. "
-        "What holds here need not hold where models are used.",
+        about="Toy scale: models of thousands of parameters, sized for two CPU cores in an hour. "
+        "What holds here need not hold at the scale of useful models.",
         config="debug_standard",
         dial=Dial(
             aspect=16,
@@ -51,7 +53,7 @@ SCALES = {
         validation_rows=1024,
     ),
     "gpu": Scale(
-        about="Small scale: up to 0.4 billion parameters in the layers, one GPU for each run.",
+        about="Small scale: up to 0.4 billion parameters in the layers, one GPU per run.",
         config="160m_fineweb_edu",
         dial=Dial(
             aspect=64,

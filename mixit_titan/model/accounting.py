@@ -1,14 +1,14 @@
-"""Parameters, FLOPs and memory of a model: the one place that `params`, the trainer's TFLOPS and
-MFU, and the benchmark read.
+"""Parameters, FLOPs and memory of a model, counted in one place for `params`, for the trainer's
+TFLOPS and MFU, and for the benchmark.
 
 All of it is arithmetic on the shape and the stack: no model is built, and torch is not needed.
 
-FLOPs per token, n the width and m the length:
+FLOPs per token, with n the width and m the length:
 - a weight matrix of P entries: 2P forward, 2P for the gradient of its input, and 2P for its own
   gradient if it is trained;
 - softmax attention, causal half only: 2mn forward, 4mn backward, per layer;
 - mixing, a triangle: mn forward, mn backward, per layer; other mixers: model/mixers/registry.py;
-- look-ups, norms and activations: nothing.
+- look-ups, norms and activations: none.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from mixit_titan.model.variants import VARIANTS
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter of the model."""
+    """One parameter of the model, with what is needed to count its FLOPs and memory."""
 
     name: str
     part: str
@@ -34,22 +34,25 @@ class Weight:
     elements: int
     trained: bool
     multiplied: bool = False
-    """Whether each token is multiplied by it."""
+    """Whether every token is multiplied by it."""
 
 
 @dataclass(frozen=True)
 class Counts:
+    """The parameters and FLOPs of a model, with the elements of its mixing matrices counted
+    apart."""
+
     trainable: int
     frozen: int
     saved: int
-    """Elements in a checkpoint: a tied weight is there under both of its names."""
+    """Elements in a checkpoint, where a tied weight appears under both of its names."""
     saved_frozen: int
-    """How many of them are frozen."""
+    """How many of the saved elements are frozen."""
     mixing_elements: int
-    """Of the matrices, whether they are kept or drawn."""
+    """Elements of the mixing matrices, whether these are stored or drawn."""
     mixing_form: Form | None
     mixing_rows: int
-    """Of the matrices of all layers and heads: the generated form keeps one mean for each."""
+    """Rows of the matrices over all layers and heads: the generated form keeps one mean per row."""
     flops_forward: int
     flops_backward: int
 
@@ -60,7 +63,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one rank, activations not included."""
+    """Bytes on one rank, not counting activations."""
 
     weights: int
     gradients: int
@@ -73,7 +76,7 @@ class Memory:
 
 
 def weights(shape: Shape, stack: Stack) -> Iterator[Weight]:
-    """Every parameter, by its name in the model. A tied head has none of its own."""
+    """Yield every parameter by its name in the model. A tied head has no weight of its own."""
     n, vocab = shape.width, shape.vocab
     trained = {part: not stack.freezes(part) for part in ("embedding", "norm", "head")}
     yield Weight("tok_embeddings.weight", "embedding", vocab * n, trained["embedding"])
@@ -89,7 +92,7 @@ def weights(shape: Shape, stack: Stack) -> Iterator[Weight]:
 
 
 def layer_weights(shape: Shape, pair: Pair) -> Iterator[Weight]:
-    """The parameters of one layer, by their names in it."""
+    """Yield the parameters of one layer by their names within the layer."""
     trained = {part: part not in pair.frozen for part in pair.parts}
     for name in ("attention_norm", "ffn_norm"):
         yield Weight(f"{name}.weight", "norm", shape.width, trained["norm"])
@@ -103,11 +106,11 @@ def layer_weights(shape: Shape, pair: Pair) -> Iterator[Weight]:
 
 
 def _linears(shape: Shape, pair: Pair) -> list[tuple[str, str, int, int]]:
-    """Name, part, inputs and outputs of each linear of a layer."""
+    """Yield the name, part, inputs and outputs of each linear of a layer."""
     n, hidden = shape.width, shape.hidden
     mlp = [(f"feed_forward.w{k}", "mlp", n, hidden) for k in (1, 3)]
     shared = [("attention.wo", "o", n, n), *mlp, ("feed_forward.w2", "mlp", hidden, n)]
-    if not pair.attends:  # then it has as many heads of values as of mixing
+    if not pair.attends:  # it has as many value heads as mixing heads
         return [("attention.wv", "v", n, n), *shared]
     kv = (shape.kv_heads or shape.heads) * shape.head_dim
     sizes = {"q": ("qk", n), "k": ("qk", kv), "v": ("v", kv)}
@@ -122,7 +125,8 @@ def count(
     seq_len: int | None = None,
     form: Form | None = None,
 ) -> Counts:
-    """Counts of a complete model; FLOPs are those at `seq_len` (default: the shape's)."""
+    """Return the counts of a complete model; FLOPs are per token at `seq_len` (default: the
+    shape's)."""
     m = shape.seq_len if seq_len is None else seq_len
     sizes, forward, backward = {True: 0, False: 0}, 0, 0
     for weight in weights(shape, stack):
@@ -130,7 +134,7 @@ def count(
         if weight.multiplied:
             forward += 2 * weight.elements
             backward += (4 if weight.trained else 2) * weight.elements
-    tied = shape.vocab * shape.width if shape.tied else 0  # the embedding's weight, once more
+    tied = shape.vocab * shape.width if shape.tied else 0  # the embedding's weight, counted again
     tied_frozen = tied if stack.freezes("head") else 0
     forward += 2 * tied
     backward += 4 * tied - 2 * tied_frozen
@@ -150,30 +154,35 @@ def count(
 
 
 def mixing_layers(shape: Shape, stack: Stack) -> int:
-    """How many layers have the matrices of MixiT."""
+    """Return how many layers have MixiT's mixing matrices."""
     return sum(pair.mixer == "mixing" for pair in stack.fill(shape.layers))
 
 
 def mixer_flops(shape: Shape, stack: Stack, seq_len: int) -> tuple[int, int]:
-    """FLOPs per token of the mixers of all layers, forward and backward."""
+    """Return the FLOPs per token of the mixers of all layers, forward and backward."""
     each = [MIXERS[pair.mixer].flops(shape, seq_len) for pair in stack.fill(shape.layers)]
     return sum(forward for forward, _ in each), sum(backward for _, backward in each)
 
 
 def flops_per_token(shape: Shape, stack: Stack) -> int:
-    """Of a training step at the shape's full length."""
+    """Return the FLOPs per token of a training step at the shape's full length."""
     return count(shape, stack).flops_per_token
 
 
 def speed_limit(shape: Shape, stack: Stack) -> float:
-    """How many times faster than `standard` the arithmetic lets a stack be."""
+    """Return the FLOP ratio: how many times as many FLOPs per token `standard` takes as the stack.
+
+    A measured speedup can exceed it, since attention reaches less of a GPU's peak than products
+    do.
+    """
     return flops_per_token(shape, VARIANTS["standard"]) / flops_per_token(shape, stack)
 
 
 def memory_per_rank(counts: Counts, *, ranks: int, dtype: str) -> Memory:
-    """FSDP2 over `ranks`: trained weights, their gradients and the two moments of AdamW are sharded
-    in float32, frozen weights in `dtype`. The stored mixing matrices in `dtype` are all on each
-    rank, packed as a GPU keeps them (a CPU keeps both halves and 128 columns more)."""
+    """Estimate the state on each rank. FSDP2 shards trained weights, their gradients and AdamW's
+    two moments in float32, and frozen weights in `dtype`, over `ranks`. Stored mixing matrices, in
+    `dtype`, are complete on each rank, packed as on a GPU (a CPU keeps both halves and 128 more
+    columns)."""
     share = -(-counts.trainable // ranks)
     return Memory(
         weights=4 * share + DTYPE_BYTES[dtype] * -(-counts.frozen // ranks),
@@ -185,7 +194,7 @@ def memory_per_rank(counts: Counts, *, ranks: int, dtype: str) -> Memory:
 
 def _mixing_bytes(counts: Counts, ranks: int, dtype: str) -> int:
     if counts.mixing_form == "generated":
-        return 4 * counts.mixing_rows  # float32; a layer's key and deviations are a few bytes
+        return 4 * counts.mixing_rows  # float32; a layer's key and deviations take only a few bytes
     if counts.mixing_form == "sharded":
         return -(-counts.mixing_elements * DTYPE_BYTES[dtype] // ranks)
     if not counts.mixing_rows:
@@ -195,15 +204,16 @@ def _mixing_bytes(counts: Counts, ranks: int, dtype: str) -> int:
 
 
 def least_bytes(shape: Shape, stack: Stack, *, rows: int, seq_len: int, ranks: int = 1) -> int:
-    """Bytes of a rank on a CPU below which it cannot train: weights, gradients, moments, the logits
-    of its rows, and what each layer hands on to the next. Not the mixing matrices, which need not
-    be stored."""
+    """Return a lower bound on the bytes that a CPU rank needs for training: weights, gradients,
+    moments, the logits of its rows, and the activations passed between layers. Mixing matrices are
+    left out, since they need not be stored."""
     state = memory_per_rank(count(shape, stack, form="generated"), ranks=ranks, dtype="float32")
     return state.total + 4 * rows * seq_len * (shape.vocab + shape.layers * shape.width)
 
 
 def checkpoint_bytes(counts: Counts, dtype: str) -> int:
-    """A full checkpoint: weights as they are kept, and two moments for what is trained."""
+    """Return the bytes of a full checkpoint: weights in the dtype they are kept in, and two moments
+    for each trained weight."""
     trained = counts.saved - counts.saved_frozen
     return 4 * trained + DTYPE_BYTES[dtype] * counts.saved_frozen + 8 * counts.trainable
 
@@ -211,7 +221,7 @@ def checkpoint_bytes(counts: Counts, dtype: str) -> int:
 def report(
     shape: Shape, stack: Stack, form: Form, *, seq_len: int, ranks: int, dtype: str
 ) -> dict[str, Any]:
-    """All of it, as `mixit-titan params --json` prints it."""
+    """Return all counts in the form that `mixit-titan params --json` prints."""
     counts = count(shape, stack, seq_len=seq_len, form=form)
     memory = memory_per_rank(counts, ranks=ranks, dtype=dtype)
     total = counts.trainable + counts.frozen

@@ -1,4 +1,4 @@
-"""From (shape, stack, recipe) to a torchtitan model config and a ModelSpec."""
+"""Builds a torchtitan model config and a ModelSpec from a shape, a stack and a recipe."""
 
 import dataclasses
 import importlib
@@ -45,17 +45,19 @@ def llama_config(
     frozen_storage: FrozenStorage = "sharded",
     on_gpu: bool | None = None,
 ) -> MixitLlama.Config:
-    """The config of one model.
+    """Build the config of one model.
 
-    `recipe` is that of the mixing mixer; layers that attend take its scales of residual, activation
-    and linears too, which the defaults leave as in a plain Llama. `form` and `dtype` are those of
-    the mixing matrices; without a form they are stored where they fit. `learned_positions`: one
-    vector per position although no layer mixes, as tasks may ask for. `frozen_storage` is [fsdp] of
-    a run. `on_gpu`: where the model will run, if not on this machine.
+    `recipe` belongs to the mixing mixer, but layers with attention also take its residual,
+    activation
+    and linear scales, which by default leave a plain Llama unchanged. `form` and `dtype` are those
+    of
+    the mixing matrices; without a form they are stored if they fit in memory. `learned_positions`
+    adds one vector per position even if no layer mixes, as some tasks require. `frozen_storage` is
+    the key of [fsdp]. `on_gpu` says where the model will run, if not on this machine.
     """
     recipe = recipe or Recipe()
     if not stack.attends and shape.kv_heads not in (None, shape.heads):
-        # Grouped keys and values save memory in attention; a mixing head has only its values.
+        # Grouped keys and values save memory in attention; a mixing head has values only.
         shape = dataclasses.replace(shape, kv_heads=None)
     on_gpu = has_gpu() if on_gpu is None else on_gpu
     _check(shape, stack, recipe, on_gpu)
@@ -107,7 +109,7 @@ def llama_config(
 
 
 def _check(shape: Shape, stack: Stack, recipe: Recipe, on_gpu: bool) -> None:
-    """Refuse what no model can be."""
+    """Refuse combinations that no model can have."""
     if shape.tied and stack.freezes("embedding") != stack.freezes("head"):
         raise ConfigError(
             "model.tied makes embedding and head one weight: freeze both of them or neither"
@@ -117,12 +119,13 @@ def _check(shape: Shape, stack: Stack, recipe: Recipe, on_gpu: bool) -> None:
         check_width(shape.head_dim)
     if mixing < shape.layers and stack.mixes and not recipe.causal:
         raise ConfigError(
-            "model.mixing.causal = false is for models of mixing layers only: no other mixer looks "
-            "ahead"
+            "model.mixing.causal = false needs a model of mixing layers only: no other mixer "
+            "can see later tokens"
         )
 
 
 def model_spec(flavor: str, config: MixitLlama.Config) -> ModelSpec:
+    """Wrap a config in the ModelSpec that torchtitan's trainer takes."""
     return ModelSpec(
         name=f"mixit_titan/{config.stack.name}",
         flavor=flavor,
@@ -201,7 +204,7 @@ def _attention(shape: Shape, recipe: Recipe, inner: Module.Config) -> GQAttentio
         ),
         wo=_linear(shape, recipe, shape.width, shape.width),
         inner_attention=inner,
-        # The layout of Hugging Face's Llama (a dimension pairs with the one half a head away).
+        # Hugging Face's layout for Llama: dimension i pairs with dimension i + half a head.
         rope=HalvesRoPE.Config(
             dim=shape.head_dim,
             max_seq_len=shape.seq_len,

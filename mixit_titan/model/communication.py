@@ -1,4 +1,4 @@
-"""Bytes that a rank receives from the others in a training step, counted from the model."""
+"""Bytes that a rank receives from other ranks in a training step, counted from the model."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,21 @@ from mixit_titan.model.storage import DTYPE_BYTES
 _GRADIENT_BYTES = 4
 """Gradients are reduced in float32."""
 _TENSOR_COLLECTIVES = 8
-"""Of a layer: before and after attention and MLP, in the forward and in the backward pass."""
+"""Per layer: before and after attention and MLP, in both the forward and the backward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
+    """Bytes that one rank receives in one step, by what they are for."""
+
     weights: int
-    """Gathered by FSDP2."""
+    """Weights gathered by FSDP2."""
     gradients: int
-    """Scattered by FSDP2."""
+    """Gradients scattered by FSDP2."""
     replicas: int = 0
     """Gradients of the other replicas (HSDP)."""
     tensor: int = 0
-    """Activations of the ranks that compute a layer together. Those of the head are not counted."""
+    """Activations exchanged by the ranks of a tensor-parallel group, except those of the head."""
 
     @property
     def total(self) -> int:
@@ -33,12 +35,14 @@ class Received:
 def fsdp_bytes(
     shape: Shape, stack: Stack, *, dtype: str, frozen: str, shards: int, chunks: int = 1
 ) -> Received:
-    """Of one forward and one backward pass, with the head and the loss in `chunks`.
+    """Count the bytes of one forward and one backward pass, with the head and the loss in `chunks`.
 
-    Of each weight a rank lacks (N-1)/N: once for the forward pass, and once more for the backward
-    pass unless the weight was kept. And of the gradient of its own shard it receives the others'
-    parts, (N-1)/N of the gradients of what is trained. Frozen weights that are resident do not move
-    at all. A mixing matrix is no weight: each rank has its own.
+    A rank lacks (N-1)/N of each weight. It receives that much for the forward pass, and again for
+    the
+    backward pass unless the weight was kept. For the gradient of its own shard it receives the
+    other
+    ranks' parts, (N-1)/N of the gradients of the trained weights. Resident frozen weights are never
+    sent. A mixing matrix is not a weight: each rank has its own copy.
     """
     gathered = gradients = 0
     for weight in weights(shape, stack):
@@ -47,7 +51,7 @@ def fsdp_bytes(
             size = weight.elements * DTYPE_BYTES[dtype]
             gathered += size * _gathers(with_head, chunked=chunks > 1)
         if weight.trained:
-            # In chunks the head scatters the gradient of a tied weight by itself, before that of
+            # With chunks the head scatters the gradient of a tied weight on its own, before that of
             # the embedding.
             tied = chunks > 1 and shape.tied and weight.name == "tok_embeddings.weight"
             gradients += weight.elements * _GRADIENT_BYTES * (2 if tied else 1)
@@ -56,22 +60,23 @@ def fsdp_bytes(
 
 
 def _head_group(shape: Shape) -> tuple[str, ...]:
-    """What torchtitan's wrapping gathers with the head, by the beginnings of names."""
+    """Return the prefixes of the names that torchtitan's wrapping gathers together with the
+    head."""
     return ("norm.", "lm_head.", *(["tok_embeddings."] if shape.tied else []))
 
 
 def _gathers(with_head: bool, *, chunked: bool) -> int:
-    """How often a parameter is gathered in a pass and its backward pass. What comes last in the
-    forward pass comes first in the backward pass, and is kept; but a chunked loss gathers it for
-    the norm, for itself and for the norm's gradient."""
+    """Return how often a parameter is gathered in a forward and backward pass. What comes last in
+    the forward pass comes first in the backward pass, so it is kept; but a chunked loss gathers it
+    for the norm, for itself, and for the norm's gradient."""
     if not with_head:
         return 2
     return 3 if chunked else 1
 
 
 def step_bytes(shape: Shape, stack: Stack, step: Step) -> Received:
-    """Of a complete step. torchtitan gathers and scatters for each microbatch. What context and
-    pipeline parallelism move is not counted, nor are matrices of the sharded form."""
+    """Count the bytes of a complete step: torchtitan gathers and scatters for each microbatch.
+    Traffic of context and pipeline parallelism and of sharded mixing matrices is not counted."""
     data = fsdp_bytes(
         shape,
         stack,

@@ -1,4 +1,4 @@
-"""One token after the other: keys and values of the past are kept, and only new rows are computed.
+"""Decoding one token at a time: past keys and values are cached, and only new rows are computed.
 
 Shapes: B batch, T new tokens, L all tokens, D width, N heads, H head width, V vocabulary.
 """
@@ -20,7 +20,8 @@ from mixit_titan.model.mixing_attention import MixingAttention, PositionedEmbedd
 
 
 class Decoder:
-    """Gives the logits of new tokens; the same as those of the model for the whole sequence."""
+    """Computes the logits of new tokens from cached keys and values, equal to those of a forward
+    pass over the complete sequence."""
 
     def __init__(self, model: MixitLlama) -> None:
         if model.config.stack.mixes and not model.config.recipe.causal:
@@ -30,7 +31,7 @@ class Decoder:
 
     @torch.no_grad()
     def step(self, tokens_BT: torch.Tensor) -> torch.Tensor:
-        """Logits (B, T, V) of tokens that follow those of the earlier steps."""
+        """Return the logits (B, T, V) of tokens that follow those of the earlier steps."""
         model, end = self.model, self.length + tokens_BT.shape[1]
         if end > model.config.max_seq_len:
             raise too_long(end, model.config.max_seq_len)
@@ -47,7 +48,7 @@ class Decoder:
 
 
 class KeysAndValues:
-    """The keys and values of the past, for one layer of attention."""
+    """Caches the keys and values of one attention layer."""
 
     def __init__(self, attention: GQAttention) -> None:
         self.attention = attention
@@ -55,6 +56,7 @@ class KeysAndValues:
         self.values_BLNH: torch.Tensor | None = None
 
     def attend(self, x_BTD: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
+        """Append the new keys and values, and attend from the new queries to all that they see."""
         attention = self.attention
         q_BTNH, k_BTNH, v_BTNH = attention.qkv_linear(x_BTD)
         q_BTNH, k_BTNH = attention.rope(q_BTNH, k_BTNH, positions_T.unsqueeze(0))
@@ -72,19 +74,20 @@ class KeysAndValues:
         return attention.wo(out_BNTH.transpose(1, 2).flatten(2))
 
     def _seen(self, apart_TL: torch.Tensor) -> torch.Tensor:
-        """Which keys a query sees, by how far they are before it."""
+        """Return which keys each query sees, given their distance to it."""
         window = getattr(self.attention.inner_attention, "window", apart_TL.shape[1])
         return (apart_TL >= 0) & (apart_TL < window)
 
 
 class MixedValues:
-    """The values of the past, for one layer that mixes by position."""
+    """Caches the values of one layer that mixes by position."""
 
     def __init__(self, attention: MixingAttention) -> None:
         self.attention = attention
         self.values_BLNH: torch.Tensor | None = None
 
     def attend(self, x_BTD: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
+        """Append the new values, and mix the rows of the new positions."""
         attention = self.attention
         v_BTNH = attention.wv(x_BTD).unflatten(-1, (-1, attention.head_dim))
         self.values_BLNH = _append(self.values_BLNH, v_BTNH)
@@ -94,7 +97,7 @@ class MixedValues:
 
 
 def _past(attention: BaseAttention) -> KeysAndValues | MixedValues:
-    """An empty cache for one layer, of the kind that it needs."""
+    """Return an empty cache of the kind that a layer needs."""
     keeps_keys = isinstance(attention, GQAttention)
     return KeysAndValues(attention) if keeps_keys else MixedValues(attention)
 
@@ -104,7 +107,8 @@ def _append(past_BLNH: torch.Tensor | None, new_BTNH: torch.Tensor) -> torch.Ten
 
 
 def mix_last(mixing: MixingMatrices, v_BLNH: torch.Tensor, count: int) -> torch.Tensor:
-    """The last `count` rows of A v, (B, count, N H): what a full product ends with."""
+    """Return the last `count` rows of A v, (B, count, N H), equal to those of the complete
+    product."""
     spec, state, end = mixing.spec, mixing.state(), v_BLNH.shape[1]
     first = end - count
     if mixing.form == "generated":

@@ -1,4 +1,4 @@
-"""Which parameter belongs to which part, and the freezing of parts."""
+"""Assigns each parameter to a part of the model, and freezes parts."""
 
 import re
 from collections import defaultdict
@@ -14,9 +14,9 @@ from mixit_titan.log import logger
 from mixit_titan.model.stack import Stack, Weights
 
 FrozenStorage = Literal["sharded", "resident"]
-"""How FSDP2 keeps frozen weights: in shards, or whole on each rank."""
+"""How FSDP2 keeps frozen weights: sharded, or complete on each rank."""
 
-# Tried in this order; every parameter of the model matches exactly one.
+# Tried in this order; every parameter of the model matches exactly one of them.
 _PATTERNS = {
     "embedding": re.compile(r"^tok_embeddings\."),
     "head": re.compile(r"^lm_head\."),
@@ -32,8 +32,8 @@ _LAYER = re.compile(r"^layers\.(\d+)\.")
 
 
 def named_weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """The parameters by their canonical names, without mixing matrices: where FSDP2 shards them,
-    they are parameters to it, and to nobody else."""
+    """Yield the parameters by their canonical names, without mixing matrices. (Where FSDP2 shards
+    these, it treats them as parameters; nothing else does.)"""
     for name, param in model.named_parameters():
         name = canonical_fqn(name)
         if not name.endswith(".inner_attention.matrix"):
@@ -41,7 +41,7 @@ def named_weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def part_of(name: str) -> str:
-    """The part that a parameter belongs to, by its canonical name."""
+    """Return the part that a parameter belongs to, given its canonical name."""
     for part, pattern in _PATTERNS.items():
         if pattern.search(name):
             return part
@@ -49,7 +49,7 @@ def part_of(name: str) -> str:
 
 
 def pattern_of(chosen: Iterable[Weights]) -> str:
-    """A regular expression that finds the names of these weights, and of no others."""
+    """Return a regular expression that matches the names of these weights and no others."""
     layers: dict[str, list[str]] = defaultdict(list)
     found = []
     for part, layer in sorted(chosen, key=str):
@@ -63,15 +63,15 @@ def pattern_of(chosen: Iterable[Weights]) -> str:
 
 
 def is_frozen(name: str, stack: Stack) -> bool:
-    """Whether a parameter, by its canonical name, is of a part that the stack freezes."""
+    """Return whether the stack freezes a parameter, given its canonical name."""
     layer = _LAYER.match(name)
     return stack.freezes(part_of(name), int(layer[1]) if layer else None)
 
 
 def freeze(model: nn.Module, stack: Stack) -> None:
-    """Turn the gradients of the frozen parts off, in a whole model or in a pipeline stage of one.
+    """Turn off the gradients of the frozen parts of a model, or of one of its pipeline stages.
 
-    Call it after torchtitan has parallelised the model: version 0.3.0 makes new parameters there
+    Call it after torchtitan has parallelized the model: version 0.3.0 makes new parameters there
     (protocols/module.py, `_spmd_distribute_state`) and drops `requires_grad`.
     """
     counts = {True: 0, False: 0}
@@ -90,25 +90,26 @@ def freeze(model: nn.Module, stack: Stack) -> None:
 
 
 def refreeze(model: nn.Module, stack: Stack) -> None:
-    """The same between two steps, for a stack that freezes other parts of the same layers."""
+    """Freeze again between two steps, for a stack that freezes other parts of the same layers."""
     sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    for module in sharded:  # a validation may have left some of them gathered
+    for module in sharded:  # validation may have left some of them gathered
         module.reshard()
     for name, param in named_weights(model):
         param.requires_grad_(not is_frozen(name, stack))
     for module in sharded:
-        # FSDP2 looks at what is trained, for the dtype that gradients are added up in, when it is
+        # FSDP2 reads requires_grad, which decides the dtype of gradient accumulation, when it is
         # first used, and again here.
         module.unshard()
         module.reshard()
 
 
 def _check_matched(model: nn.Module, stack: Stack, matched: set[str]) -> None:
-    """A rule that matches nothing is an error, unless its modules are on another pipeline stage."""
+    """Raise an error for a part that matches nothing, unless its modules are on another pipeline
+    stage."""
     expected = {part for layer in model.layers for part in stack.pair(int(layer)).frozen}
     if model.tok_embeddings is not None:
         expected |= {"embedding"} & {*stack.outer}
-    tied = getattr(model, "enable_weight_tying", False)  # one weight, by the embedding's name
+    tied = getattr(model, "enable_weight_tying", False)  # one weight, under the embedding's name
     if model.lm_head is not None and not tied:
         expected |= {"head"} & {*stack.outer}
     for part in stack.frozen:

@@ -1,4 +1,4 @@
-"""The GPUs that a run can be estimated for, by their data sheets."""
+"""Data sheets of the GPUs that a run can be estimated for."""
 
 from dataclasses import dataclass
 
@@ -7,27 +7,30 @@ from mixit_titan.errors import unknown
 GIB = 2**30
 GPUS_PER_NODE = 8
 NETWORK = 50e9
-"""Bytes per second that each GPU of a node can receive from other nodes: a 400 Gb/s adapter."""
+"""Bytes per second that each GPU of a node can receive from other nodes, through a 400 Gb/s
+adapter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
+    """The data sheet of one GPU."""
+
     name: str
     memory: int
-    """Bytes, as torch reports them: somewhat less than what is on the label."""
+    """Bytes as torch reports them, somewhat below the nominal size."""
     flops: float
-    """Dense bfloat16 products per second, at the peak."""
+    """Peak dense bfloat16 FLOPs per second."""
     bandwidth: float
     """Bytes per second of its memory."""
     link: float
     """Bytes per second that it can receive from the other GPUs of its node."""
     lanes: float
-    """Instructions per second of all threads: multiprocessors x 128 x clock."""
+    """Instructions per second over all threads: multiprocessors x 128 x clock."""
 
     @property
     def cache(self) -> float:
-        """Bytes per second from its L2 cache into all multiprocessors, 24 a cycle into each: on an
-        H100 5.6 TB/s. No data sheet has it."""
+        """Bytes per second from the L2 cache into all multiprocessors, at 24 bytes per cycle each:
+        5.6 TB/s on an H100. No data sheet gives it."""
         return 24 / 128 * self.lanes
 
     @property
@@ -36,9 +39,9 @@ class Gpu:
 
 
 def available(memory: int) -> int:
-    """What is left for tensors of the memory of a GPU. 2 GiB go to CUDA's context (about 0.5 GiB),
-    NCCL's buffers (a few MiB for each channel and peer: up to 1 GiB) and the workspaces of cuBLAS;
-    5% to fragments of the allocator and to what `model/memory.py` does not count."""
+    """Return the memory of a GPU that is left for tensors. 2 GiB go to CUDA's context (about 0.5
+    GiB), NCCL's buffers (a few MiB for each channel and peer: up to 1 GiB) and cuBLAS workspaces;
+    5% go to fragmentation and to what `model/memory.py` does not count."""
     return int(0.95 * memory) - 2 * GIB
 
 
@@ -82,7 +85,8 @@ GPUS = {
 
 
 def find_gpu(name: str) -> Gpu:
+    """Return the data sheet of a GPU by name; an unknown name is a ConfigError."""
     if name.upper() not in GPUS:
-        meant = [gpu for gpu in GPUS if gpu[0] in name.upper()]  # a V100 is no H100
+        meant = [gpu for gpu in GPUS if gpu[0] in name.upper()]  # a V100 is not an H100
         raise unknown("GPU", name, GPUS, meant=meant)
     return GPUS[name.upper()]

@@ -1,8 +1,10 @@
-"""Our weights in the words of Hugging Face's Llama: a model that attends in all layers is one.
+"""Maps our weights to the names of Hugging Face's Llama; a model with attention in all layers is
+one.
 
-`export` writes such a model by it, and torchtitan's `checkpoint.initial_load_in_hf` and
-`last_save_in_hf` read and write by it. Of any other stack, what a Llama has too can be read: layers
-that attend are its own, and those that mix have its values, outputs, MLPs and norms.
+`export` uses it to write such a model, and torchtitan's `checkpoint.initial_load_in_hf` and
+`last_save_in_hf` to read and write one. For any other stack, the parts it shares with a Llama can
+be read: layers with attention as they are, and of layers that mix the values, outputs, MLPs and
+norms.
 """
 
 import re
@@ -14,7 +16,7 @@ from mixit_titan.model.llama import MixitLlama
 from mixit_titan.model.recipes import Recipe
 from mixit_titan.model.shapes import ROPE_SCALING, Shape
 
-# The halves of a head rotate as in Hugging Face's Llama (attention.py): no weight is permuted.
+# The halves of a head rotate as in Hugging Face's Llama (attention.py), so no weight is permuted.
 _NAMES = {
     "tok_embeddings": "model.embed_tokens",
     "norm": "model.norm",
@@ -35,13 +37,17 @@ _LAYER = re.compile(r"(?<=layers\.)\d+")
 
 
 class HuggingFaceAdapter(StateDictAdapter):
+    """Converts between our state dict and Hugging Face's, for torchtitan's checkpointer."""
+
     def __init__(self, model_config: MixitLlama.Config, hf_assets_path: str | None = None) -> None:
-        """The path is torchtitan's, where it looks for an index of files: ours is a tokenizer's."""
+        """Ignore the path: torchtitan would look there for an index of files, and ours holds a
+        tokenizer."""
         self.model_config, self.hf_assets_path = model_config, hf_assets_path
         self.fqn_to_index_mapping = None
 
     def to_hf(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """What a Llama has too, by its names. A tied head is there once, under the embedding's."""
+        """Return what a Llama also has, under its names. A tied head appears once, under the
+        embedding's."""
         tied = self.model_config.shape.tied
         return {
             _their_name(name): value
@@ -50,37 +56,39 @@ class HuggingFaceAdapter(StateDictAdapter):
         }
 
     def from_hf(self, hf_state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Return our weights from a Llama's, under our names."""
         state_dict = {self._our_name(name): value for name, value in hf_state_dict.items()}
         if self.model_config.shape.tied:
             state_dict["lm_head.weight"] = state_dict["tok_embeddings.weight"]
         return state_dict
 
     def _our_name(self, theirs: str) -> str:
-        """A KeyError for a name that is no Llama's."""
+        """Return our name for a Llama's weight; a KeyError if no Llama has that name."""
         module, _, kind = theirs.rpartition(".")
         layer = _LAYER.search(module)
         number = layer[0] if layer else ""
         mixes = layer is not None and not self.model_config.stack.pair(int(number)).attends
-        other = "layers.{}.attention." + ("qkv_linear.wv" if mixes else "wv")  # of the other kind
+        other = "layers.{}.attention." + ("qkv_linear.wv" if mixes else "wv")  # the other kind
         back = {name: ours for ours, name in _NAMES.items() if ours != other}
         return f"{back[_LAYER.sub('{}', module)].format(number)}.{kind}"
 
 
 def has_counterpart(name: str) -> bool:
-    """Whether a Llama has a weight like that: learned positions and matrices it has not."""
+    """Return whether a Llama has a corresponding weight: it has no learned positions or
+    matrices."""
     return _NO_COUNTERPART.search(name) is None
 
 
 def _their_name(ours: str) -> str:
-    """`layers.3.attention.wo.bias` -> `model.layers.3.self_attn.o_proj.bias`; a KeyError for a name
-    that is not the model's."""
+    """Map `layers.3.attention.wo.bias` to `model.layers.3.self_attn.o_proj.bias`; a KeyError for a
+    name that the model does not have."""
     module, _, kind = ours.rpartition(".")
     layer = _LAYER.search(module)
     return f"{_NAMES[_LAYER.sub('{}', module)].format(layer[0] if layer else '')}.{kind}"
 
 
 def hf_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str, Any]:
-    """config.json of a model that attends; `end_of_text` is its tokenizer's id."""
+    """Return config.json for a model with attention in all layers; `end_of_text` is a token id."""
     assert model.recipe == Recipe(), "a recipe's scales are for the mixing mixer"
     shape = model.shape
     rope = hf_rope(shape)
@@ -96,7 +104,7 @@ def hf_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str, An
         "attention_bias": shape.bias,
         "mlp_bias": shape.bias,
         "hidden_act": "silu",
-        # Transformers 4 reads the first two, 5 the last.
+        # Transformers 4 reads the first two, Transformers 5 the last.
         "rope_theta": shape.rope_theta,
         "rope_scaling": scaling if shape.rope_factor != 1 else None,
         "rope_parameters": rope,
@@ -104,7 +112,7 @@ def hf_config(model: MixitLlama.Config, end_of_text: int | None) -> dict[str, An
 
 
 def hf_rope(shape: Shape) -> dict[str, Any]:
-    """The rotary embeddings of a model, in the words of Transformers 5."""
+    """Return the rotary embeddings of a model under the keys of Transformers 5."""
     if shape.rope_factor == 1:
         return {"rope_type": "default", "rope_theta": shape.rope_theta}
     scaling = {"rope_type": "llama3", "factor": shape.rope_factor, **ROPE_SCALING}
@@ -112,7 +120,7 @@ def hf_rope(shape: Shape) -> dict[str, Any]:
 
 
 def hf_sizes(shape: Shape) -> dict[str, Any]:
-    """The sizes of a model, in Hugging Face's words."""
+    """Return the sizes of a model under Hugging Face's keys."""
     return {
         "vocab_size": shape.vocab,
         "hidden_size": shape.width,
@@ -132,12 +140,12 @@ _KEYS = dict(
         strict=True,
     )
 )
-"""Hugging Face's word -> the key of [model]."""
+"""Maps Hugging Face's key to the key of [model]."""
 
 
 def differences_to_llama(theirs: dict[str, Any], model: MixitLlama.Config) -> list[str]:
-    """`model.width is 768 and theirs 2048`, for each key of [model] that a Hugging Face model (its
-    config.json) wants otherwise."""
+    """Say `model.width is 768 and theirs 2048` for each key of [model] that differs from a Hugging
+    Face model's config.json."""
     shape, recipe, heads = model.shape, model.recipe, theirs.get("num_attention_heads")
     wanted = {"num_key_value_heads": heads, "tie_word_embeddings": False} | theirs
     compared = [(_KEYS[word], ours, wanted.get(word)) for word, ours in hf_sizes(shape).items()]
@@ -163,7 +171,8 @@ def differences_to_llama(theirs: dict[str, Any], model: MixitLlama.Config) -> li
 
 
 def _factor(rope: dict[str, Any]) -> float | str:
-    """Llama 3.1's factor, 1 without one; what we do not know is named."""
+    """Return Llama 3.1's scaling factor, or 1 without scaling; an unknown kind of scaling is
+    returned as text, so that the message shows it."""
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return 1.0

@@ -1,7 +1,9 @@
-"""What a checkpoint must agree on with the model that loads it.
+"""What a checkpoint and the model that loads it must agree on.
 
-A mixing matrix is not saved. Its seed and recipe are, with a fingerprint of integers behind it, so
-that a change of the generator is noticed too. So it is with the maps of the embedding mixer.
+Mixing matrices are not saved. Their seed and recipe are, along with a fingerprint of the integers
+they are drawn from, so that a change to the generator is noticed too. The same holds for the maps
+of
+the embedding mixer.
 """
 
 from dataclasses import asdict
@@ -13,16 +15,17 @@ from mixit_titan.model.pairs import OUTER_PARTS
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.stack import Stack, read_stack, uniform
 
-_NOT_STRUCTURE = {"init_std", "embedding_std"}  # they say how a run began, not what the model is
+_NOT_STRUCTURE = {"init_std", "embedding_std"}  # they say how a run began, not what a model is
 _LATER = {"model.rope_factor": 1.0, "model.window": Shape.window, "model.mixing.noise": "gaussian"}
-"""Fields that the first checkpoints did not have, and what they were then: left out where they
-still are."""
+"""Fields that the first checkpoints lacked, with the values they had then: left out while
+unchanged."""
 _MAPS = "fingerprint of the maps"
 FINGERPRINTS = ("fingerprint", _MAPS)
 
 
 def identity(config: MixitLlama.Config) -> dict[str, Any]:
-    """A flat description of the model, ready for JSON. In a checkpoint that of its data follows."""
+    """Return a flat description of the model, ready for JSON. Checkpoints append that of their
+    data."""
     stack = config.stack
     described: dict[str, Any] = {
         "mixer": stack.mixers,
@@ -50,14 +53,14 @@ def identity(config: MixitLlama.Config) -> dict[str, Any]:
 
 
 def _ends(config: MixitLlama.Config, mixer: str) -> set[int]:
-    """The first and the last layer with that mixer; none, if no layer has it."""
+    """Return the first and the last layer with that mixer, or nothing if no layer has it."""
     pairs = enumerate(config.stack.fill(len(config.layers)))
     layers = [layer for layer, pair in pairs if pair.mixer == mixer]
     return {*layers[:1], *layers[-1:]}
 
 
 def saved_stack(described: dict[str, Any], layers: int) -> Stack:
-    """The stack of the model that `identity` described so."""
+    """Return the stack of a model from what `identity` wrote."""
     if "stack" not in described:
         return uniform(described["mixer"], described["frozen"])
     outer = [part for part in described["frozen"] if part in OUTER_PARTS]
@@ -65,9 +68,9 @@ def saved_stack(described: dict[str, Any], layers: int) -> Stack:
 
 
 def differences(saved: dict[str, Any], ours: dict[str, Any], *, ignore: set[str]) -> list[str]:
-    """`model.mixing.seed is 1 there and 0 here`, one per key that differs. `KEY.name` is what the
-    value of KEY is called: it is said with the value, and may differ."""
-    if _MAPS not in saved:  # the first checkpoints with maps did not say it
+    """Say `model.mixing.seed is 1 there and 0 here` for each key that differs. `KEY.name` is the
+    display name of KEY's value: it is shown with the value, and is not compared."""
+    if _MAPS not in saved:  # the first checkpoints with maps did not record it
         ignore = ignore | {_MAPS}
     compared = [key for key in saved | ours if key not in ignore and not key.endswith(".name")]
     keys = [key for key in compared if saved.get(key) != ours.get(key)]

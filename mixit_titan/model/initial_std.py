@@ -1,13 +1,14 @@
-"""How large weights are at step 0: the standard deviation of each part, by a number or a rule.
+"""The standard deviation of the weights at initialization, per part of the model, as a number or a
+rule.
 
-    0.02           that number
-    "fan_in"       1/sqrt(inputs) of each linear: its outputs are as large as its inputs
-    "1.6 fan_in"   a multiple of it
-    {qk = "1.6 fan_in", mlp = 0.02}   by part; what is not named follows `fan_in`
+0.02           that number
+"fan_in"       1/sqrt(inputs) for each linear, so that its outputs are as large as its inputs
+"1.6 fan_in"   a multiple of the rule
+{qk = "1.6 fan_in", mlp = 0.02}   by part; parts not named follow `fan_in`
 
-Where a recipe multiplies the outputs of its linears by a factor of its own, which follows their
-inputs already, the rule stands for the authors' 0.02. An embedding has one input for each token, so
-that the rule says 1; an embedding that is the head's weight too starts as the head does.
+Some recipes already multiply the outputs of their linears by a factor that depends on the inputs;
+for these the rule gives the authors' 0.02. An embedding has one input per token, so the rule gives
+1; an embedding that is tied to the head is initialized as the head.
 """
 
 import math
@@ -20,16 +21,16 @@ from mixit_titan.ranges import Range
 Std = float | str
 """A number, `fan_in`, or a multiple of it."""
 LINEARS = ("qk", "v", "o", "mlp", "head")
-"""The parts of a model that multiply."""
+"""The parts of a model that are matrix products."""
 AUTHORS_STD = 0.02
-"""Of all weights in the code of the paper's authors."""
+"""The standard deviation of all weights in the paper authors' code."""
 
 STD_RANGE = Range(least=0, most=1000)
 _RULE = re.compile(r"(?:(\d+(?:\.\d*)?|\.\d+) )?fan_in")
 
 
 def check_std(std: Any, name: str) -> None:
-    """Refuse what is neither a number from 0 to 1000 nor a multiple of the rule."""
+    """Refuse a value that is neither a number from 0 to 1000 nor a multiple of the rule."""
     if isinstance(std, str):
         found = _RULE.fullmatch(std)
         if found and float(found[1] or 1) in STD_RANGE:
@@ -43,7 +44,7 @@ def check_std(std: Any, name: str) -> None:
 
 
 def std_by_part(init_std: Std | dict[str, Std]) -> dict[str, Std]:
-    """What `model.init_std` says of each part, its name and its value checked."""
+    """Return what `model.init_std` says for each part, with names and values checked."""
     if not isinstance(init_std, dict):
         check_std(init_std, "model.init_std")
         return dict.fromkeys(LINEARS, init_std)
@@ -55,14 +56,15 @@ def std_by_part(init_std: Std | dict[str, Std]) -> dict[str, Std]:
 
 
 def linear_std(std: Std, fan_in: int, *, scaled: bool = False) -> float:
-    """The deviation of a linear's weight. `scaled`: its output has a factor of its own."""
+    """Return the standard deviation of a linear's weight. `scaled`: its output has a factor of its
+    own."""
     if not isinstance(std, str):
         return float(std)
     return _multiple(std) * (AUTHORS_STD if scaled else 1 / math.sqrt(fan_in))
 
 
 def embedding_std(std: Std, *, head: float | None = None, scaled: bool = False) -> float:
-    """The deviation of an embedding; `head` is that of the head's weight where the two are one."""
+    """Return the standard deviation of an embedding; `head` is that of a head it is tied to."""
     if not isinstance(std, str):
         return float(std)
     return _multiple(std) * (AUTHORS_STD if scaled else 1.0 if head is None else head)

@@ -1,8 +1,8 @@
-"""Weights at step 0: a pure function of (seed, parameter name, element).
+"""Initial weights as a pure function of (seed, parameter name, element).
 
 torchtitan draws from the device's generator, shard by shard. On a CPU mesh that repeats the same
 shard on every rank, and on any mesh the weights change with the number of ranks. A frozen random
-weight is part of the model, so here each element has its own counter instead.
+weight is part of the model, so here each element has a counter of its own.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from mixit_titan.model.shapes import Shape
 
 
 def name_parameters(model: nn.Module, seed: int) -> None:
-    """Give each parameter the key that its initial values are drawn from."""
+    """Give each parameter the name that its initial values are drawn by."""
     for name, param in model.named_parameters():
         param.draw_key = (seed, canonical_fqn(name))
 
 
 @dataclass(frozen=True)
 class Normal:
-    """N(0, std^2), the same values however the parameter is sharded."""
+    """Draws N(0, std^2), with the same values however the parameter is sharded."""
 
     std: float
 
@@ -43,11 +43,11 @@ class Normal:
 
 @dataclass(frozen=True)
 class LinearNormal:
-    """N(0, std^2) for the weight of a linear, its std that of the part it belongs to."""
+    """Draws N(0, std^2) for the weight of a linear, with the std of the part it belongs to."""
 
     init_std: Std | dict[str, Std]
     scaled: bool
-    """The linear's output has a factor of its own (Recipe.linear_scale)."""
+    """Whether the linear's output has a factor of its own (Recipe.linear_scale)."""
 
     def __call__(self, param: nn.Parameter) -> None:
         part = part_of(param.draw_key[1])
@@ -56,7 +56,8 @@ class LinearNormal:
 
 
 def embedding_normal(shape: Shape, recipe: Recipe) -> Normal:
-    """Of token and position embeddings; a tied token embedding is drawn as the head."""
+    """Return the initializer of token and position embeddings; a tied one is drawn as the head
+    is."""
     scaled, head = recipe.linear_scale, None
     if shape.tied:
         head = linear_std(std_by_part(shape.init_std)["head"], shape.width, scaled=scaled)

@@ -1,4 +1,4 @@
-"""What a model cannot do, each in one sentence."""
+"""What a model does not support, each refused in one sentence."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -28,8 +28,8 @@ def check_limits(
     parallelism: ParallelismConfig,
     phases: Sequence[Stack] = (),
 ) -> None:
-    """Refuse a run that the model cannot do. Called whenever a run's config is made. `phases`: what
-    of the model is trained, where that changes in the run."""
+    """Refuse a run that the model does not support; called whenever a run's config is made.
+    `phases` says what is trained when, if that changes during the run."""
     if training.seq_len > config.max_seq_len:
         raise too_long(training.seq_len, config.max_seq_len)
     if config.stack.mixes:
@@ -42,6 +42,7 @@ def check_limits(
 
 
 def too_long(seq_len: int, longest: int) -> ConfigError:
+    """Return the error for a sequence that is longer than the model's."""
     return ConfigError(
         f"a sequence of {seq_len} tokens is longer than the model's {longest}: "
         "lower training.seq_len, or raise model.seq_len (which makes another model)"
@@ -51,24 +52,25 @@ def too_long(seq_len: int, longest: int) -> ConfigError:
 def _check_mixing(config: "MixitLlama.Config", parallelism: ParallelismConfig) -> None:
     if not config.recipe.causal:
         raise ConfigError(
-            "model.mixing.causal = false lets a token see those that it is to predict: "
+            "model.mixing.causal = false lets a token see the tokens it is to predict: "
             "it is for classification, not for pretraining"
         )
     if parallelism.context_parallel_degree > 1:
         raise ConfigError(
-            "parallelism.context_parallel_degree is not there for the mixing mixer and its like: "
-            "set it to 1, and use data, tensor or pipeline parallelism"
+            "parallelism.context_parallel_degree is not supported with the mixing mixer "
+            "or another mixer by position: set it to 1, and use data, tensor or pipeline "
+            "parallelism"
         )
     if parallelism.spmd_backend != "partial_dtensor":
         raise ConfigError(
-            f"parallelism.spmd_backend = {parallelism.spmd_backend!r} is not there yet for the "
-            "mixing mixer: use 'partial_dtensor'"
+            f"parallelism.spmd_backend = {parallelism.spmd_backend!r} is not supported yet with "
+            "the mixing mixer: use 'partial_dtensor'"
         )
     mixing = config.first_mixing
     if mixing is not None and mixing.form == "sharded" and parallelism.tensor_parallel_degree > 1:
         raise ConfigError(
-            'model.mixing.storage = "sharded" is for data parallelism alone: with tensor '
-            'parallelism a rank has some of the heads anyway, use "stored" or "generated"'
+            'model.mixing.storage = "sharded" supports data parallelism only: with tensor '
+            'parallelism each rank has only some of the heads, use "stored" or "generated"'
         )
 
 
@@ -90,7 +92,7 @@ def _check_tensor(shape: Shape, training: TrainingConfig, parallelism: Paralleli
         )
     if tensor > 1 and parallelism.enable_sequence_parallel and training.seq_len % tensor:
         raise ConfigError(
-            f"training.seq_len = {training.seq_len} is no multiple of "
+            f"training.seq_len = {training.seq_len} is not a multiple of "
             f"parallelism.tensor_parallel_degree = {tensor}: change one of them, or set "
             "parallelism.enable_sequence_parallel = false"
         )
@@ -106,7 +108,7 @@ def _check_pipeline(
         raise ConfigError("pipeline parallelism cannot split a tied model: set model.tied = false")
     if not training.disable_cuda_graphs:
         raise ConfigError(
-            "pipeline parallelism does not go with CUDA graphs: leave out "
+            "pipeline parallelism is not supported with CUDA graphs: leave out "
             "training.disable_cuda_graphs, or set it to true"
         )
     micro = parallelism.pipeline_parallel_microbatch_size
@@ -132,7 +134,7 @@ def _check_pipeline(
 
 
 def _stages(config: "MixitLlama.Config", parallelism: ParallelismConfig) -> list[list[str]]:
-    """The modules of each stage, as torchtitan splits them."""
+    """Return the modules of each stage, as torchtitan splits the model."""
     if parallelism.module_fqns_per_model_part is not None:
         return parallelism.module_fqns_per_model_part
     schedule = parallelism.pipeline_parallel_schedule
@@ -148,7 +150,7 @@ def _stages(config: "MixitLlama.Config", parallelism: ParallelismConfig) -> list
 
 
 def _trains(stack: Stack, modules: list[str], layers: list[int]) -> bool:
-    """Whether a stage has anything to train."""
+    """Return whether a stage has anything to train."""
     outer = {"tok_embeddings": "embedding", "norm": "norm", "lm_head": "head"}
     if any(module in modules and not stack.freezes(part) for module, part in outer.items()):
         return True

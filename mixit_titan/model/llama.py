@@ -1,4 +1,4 @@
-"""The Llama of this project, built from torchtitan's own modules.
+"""This project's Llama, built from torchtitan's own modules.
 
 One model class serves all stacks: a block's config says whether it holds torchtitan's attention or
 the mixing attention, and how its residual, activation and linears are scaled.
@@ -34,12 +34,11 @@ from mixit_titan.model.sharding import set_sharding
 from mixit_titan.model.stack import Stack
 
 Float8Recipe = Literal["none", "rowwise", "rowwise_with_gw_hp"]
-"""torchtitan's: each row has a scale of its own; `gw_hp` keeps the gradients of weights in
-bfloat16."""
+"""torchtitan's recipe: each row has its own scale; `gw_hp` keeps weight gradients in bfloat16."""
 
 
 class ScaledLinear(Linear):
-    """factor * (W x + b)"""
+    """Computes factor * (W x + b)."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(Linear.Config):
@@ -54,7 +53,8 @@ class ScaledLinear(Linear):
 
 
 class ShapedFeedForward(FeedForward):
-    """w2(gain * leaky(w1 x) * w3 x), with a LeakyReLU close to the identity and its He gain."""
+    """Computes w2(gain * leaky(w1 x) * w3 x), where the LeakyReLU is close to the identity and the
+    gain is its He gain."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(FeedForward.Config):
@@ -65,13 +65,13 @@ class ShapedFeedForward(FeedForward):
         self.slope = config.slope
         self.gain = math.sqrt(2 / (1 + config.slope**2))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:  # the name of the argument is torchtitan's
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # torchtitan's argument name
         gate_BLF = self.gain * F.leaky_relu(self.w1(x), self.slope)
         return self.w2(gate_BLF * self.w3(x))
 
 
 class Block(TransformerBlock):
-    """h = skip x + branch attention(norm(x));  out = skip h + branch mlp(norm(h))"""
+    """Computes h = skip x + branch attention(norm(x)) and out = skip h + branch mlp(norm(h))."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(TransformerBlock.Config):
@@ -88,6 +88,7 @@ class Block(TransformerBlock):
         self.skip, self.branch = config.skip, config.branch
 
     def add(self, x_BLD: torch.Tensor, f_BLD: torch.Tensor) -> torch.Tensor:
+        """Return skip * x + branch * fx, the scaled residual connection."""
         if self.skip == self.branch == 1.0:
             return x_BLD + f_BLD
         return self.skip * x_BLD + self.branch * f_BLD
@@ -104,21 +105,25 @@ class Block(TransformerBlock):
 
 
 def mixes(attention: BaseAttention.Config) -> bool:
-    """Whether a layer with this attention has MixiT's matrices: it takes a table of documents."""
+    """Return whether a layer with this attention has MixiT's matrices, and so takes a document
+    table."""
     return isinstance(attention.inner_attention, InnerMixing.Config)
 
 
 def attends(attention: BaseAttention.Config) -> bool:
-    """Whether such a layer has queries and keys."""
+    """Return whether a layer with this attention has queries and keys."""
     return isinstance(attention, GQAttention.Config)
 
 
 def masked(attention: BaseAttention.Config) -> bool:
-    """Whether such a layer takes a mask of what each token sees."""
+    """Return whether a layer with this attention takes a mask of what each token sees."""
     return isinstance(attention.inner_attention, DocumentAttention.Config)
 
 
 class MixitLlama(Decoder):
+    """A Llama whose layers each attend or mix, with frozen parts, as torchtitan's trainer expects
+    it."""
+
     @dataclass(kw_only=True, slots=True)
     class Config(Decoder.Config):
         stack: Stack
@@ -131,12 +136,12 @@ class MixitLlama(Decoder):
         frozen_storage: FrozenStorage = "sharded"
         """How FSDP2 keeps frozen weights: see [fsdp] of a run."""
         float8: Float8Recipe = "none"
-        """How the products of the layers' linears are rounded: set by model/quantize.py."""
+        """How the products of the layers' linears are rounded, as set by model/quantize.py."""
 
         @property
         def first_attention(self) -> BaseAttention.Config:
-            """What torchtitan reads the kind of masks and the length of rotary embeddings from: the
-            first layer that attends, if there is one, better one without a window."""
+            """The layer that torchtitan reads the kind of masks and the length of rotary embeddings
+            from: the first layer with attention, preferably one without a window."""
             found = [x.attention for x in self.layers if attends(x.attention)]
             window = WindowAttention.Config
             whole = [x for x in found if not isinstance(x.inner_attention, window)]
@@ -144,7 +149,7 @@ class MixitLlama(Decoder):
 
         @property
         def first_mixing(self) -> InnerMixing.Config | None:
-            """MixiT's matrices of the first layer that has some: all layers have alike ones."""
+            """The first layer's MixiT matrices; those of all layers have the same settings."""
             mixing = (x.attention.inner_attention for x in self.layers if mixes(x.attention))
             return next(mixing, None)
 
@@ -154,9 +159,9 @@ class MixitLlama(Decoder):
             return first.rope.max_seq_len if attends(first) else self.shape.seq_len
 
         def update_from_config(self, *, config, **kwargs) -> None:  # noqa: ANN001, ANN003
-            """Place the model on the run's ranks: `config` is a Trainer.Config. Seed and dtype are
-            taken once more, because torchtitan's own command line changes a config after it has
-            been made."""
+            """Place the model on the run's ranks; `config` is a Trainer.Config. Seed and dtype are
+            read again, because torchtitan's own command line changes a config after it has been
+            made."""
             self.init_seed = config.debug.seed or 0
             layers = self.layers
             attending = [layer for layer in layers if attends(layer.attention)]
@@ -177,7 +182,7 @@ class MixitLlama(Decoder):
 
     def init_states(self, *, buffer_device: torch.device | None = None) -> None:
         if self.enable_weight_tying:
-            # Before the parameters are named, so that the shared one has one name.
+            # Done before the parameters are named, so that the shared one has a single name.
             self.tok_embeddings.weight = self.lm_head.weight
         name_parameters(self, self.config.init_seed)
         super().init_states(buffer_device=buffer_device)
@@ -188,14 +193,14 @@ class MixitLlama(Decoder):
         positions: torch.Tensor | None = None,
         attention_masks: AttentionMasksType | None = None,
     ) -> torch.Tensor:
-        """Logits (B, L, V) of tokens (B, L); of hidden states (B, L, D) on a later pipeline stage.
-        The names of the arguments are torchtitan's."""
+        """Return the logits (B, L, V) of tokens (B, L), or of hidden states (B, L, D) on a later
+        pipeline stage. The argument names are torchtitan's."""
         if tokens.shape[1] > self.config.max_seq_len:
             raise too_long(tokens.shape[1], self.config.max_seq_len)
         h_BLD = tokens
         if isinstance(self.tok_embeddings, PositionedEmbedding):
             h_BLD = self.tok_embeddings(tokens, positions=positions)
-        elif self.tok_embeddings is not None:  # it is on the first pipeline stage only
+        elif self.tok_embeddings is not None:  # present on the first pipeline stage only
             h_BLD = self.tok_embeddings(tokens)
         kinds = {name: self.config.layers[int(name)].attention for name in self.layers}
         documents = within = None

@@ -1,10 +1,10 @@
-"""Memory of one rank in a training step, from the shape of the model and the way the step is run.
-Arithmetic: no model is built, and torch is not needed.
+"""Estimates the memory of one rank in a training step from the shape of the model and the way the
+step is run. It is arithmetic: no model is built, and torch is not needed.
 
-The peak is the larger of two moments, in both of which the activations of all layers are there: in
+The peak is the larger of two moments, at both of which the activations of all layers are held: in
 the loss, with the logits of a chunk; and in the backward pass of the last layer, with what is
-recomputed of it and the gradients of its activations. The optimizer has less. What a layer keeps
-was read off the allocations of eager steps, and for compiled blocks off the graphs that
+recomputed of it and the gradients of its activations. The optimizer step takes less. What a layer
+keeps was read off the allocations of eager steps, and for compiled blocks off the graphs that
 torch.compile's partitioner cuts (tests/model/test_memory.py does both).
 
 Per token: n width, f width of the MLP, k width of keys and of values.
@@ -23,95 +23,97 @@ from mixit_titan.model.storage import DTYPE_BYTES
 
 _FLOAT32 = 4
 _FINAL = 3
-"""Widths that the last norm keeps: its input, what it multiplies by its weight, its output."""
+"""Widths that the last norm keeps: its input, what it multiplies by its weight, and its output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """How a step is run."""
+    """How a training step is run, as far as its memory depends on it."""
 
     rows: int
-    """Of one microbatch, on each data-parallel rank."""
+    """Rows of one microbatch on each data-parallel rank."""
     length: int
     documents: bool = False
-    """Whether rows hold several, each of which is mixed by itself."""
+    """Whether rows hold several documents, each of which is mixed separately."""
     dtype: str = "bfloat16"
-    """What the products are computed in."""
+    """The dtype that products are computed in."""
     recomputation: str = "none"
     compiled: bool = True
-    """The blocks and the loss."""
+    """Whether the blocks and the loss are compiled."""
     chunks: int = 1
-    """Of the head and the loss."""
+    """Chunks of the sequence in which the head and the loss are computed."""
     microbatches: int = 1
     graphs: bool = False
-    """Forward and backward are one CUDA graph, whose memory nothing else can use."""
+    """Whether forward and backward are one CUDA graph, whose memory nothing else can use."""
     validates: bool = False
     shards: int = 1
-    """Ranks that FSDP2 divides the weights among, those of one row among them."""
+    """Ranks that FSDP2 shards the weights over, including the ranks that share a row."""
     replicas: int = 1
-    """Of the shards: HSDP."""
+    """Replicas of the shards (HSDP)."""
     tensor: int = 1
     """Ranks that compute each layer together, with sequence parallelism."""
     context: int = 1
-    """Ranks that divide each row among them."""
+    """Ranks that each row is split across."""
     frozen: str = "sharded"
     """How FSDP2 keeps frozen weights."""
     resharded: bool = True
-    """Whether a layer's weights are given back after its forward pass."""
+    """Whether a layer's gathered weights are freed after its forward pass."""
     offloaded: bool = False
-    """Weights, gradients and moments are in the memory of the CPU."""
+    """Whether weights, gradients and moments are in the memory of the CPU."""
     moment_bytes: int = 4
 
     @property
     def tokens(self) -> int:
-        """Of one microbatch, on one rank."""
+        """Tokens of one microbatch on one rank."""
         return -(-self.rows * self.length // (self.context * self.tensor))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Activations:
-    """Bytes that come and go with the tokens."""
+    """Bytes that are allocated and freed with the tokens."""
 
     kept: int
-    """Of all layers, from the forward pass for the backward pass."""
+    """Kept by all layers from the forward pass for the backward pass."""
     loss: int
-    """In the loss, beside them: hidden states, logits and their gradients."""
+    """Added in the loss: hidden states, logits and their gradients."""
     backward: int
-    """In the backward pass of a layer, beside them: what is recomputed, and gradients."""
+    """Added in the backward pass of a layer: what is recomputed, and gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """Bytes on one rank."""
+    """Bytes on one rank, by what they are for."""
 
     weights: int
     gradients: int
     optimizer: int
     mixing: int
     gathered: int
-    """What FSDP2 has whole of weights that are sharded: the head, one layer and the next."""
+    """Sharded weights that FSDP2 holds complete: the head, one layer and the next."""
     activations: int
     logits: int
-    """In the loss, with the whole gradient of the head."""
+    """Held in the loss, including the full gradient of the head."""
     backward: int
-    """In the backward pass of a layer, with its whole gradients before they are scattered."""
+    """Held in the backward pass of a layer, including its full gradients before they are
+    scattered."""
     validation: int
-    """A forward pass beside a CUDA graph, which keeps its own memory."""
+    """A validation forward pass beside a CUDA graph, which keeps its own memory."""
 
     @property
     def total(self) -> int:
-        """The peak: `logits` and `backward` are not there at once."""
+        """The peak: `logits` and `backward` are never held at the same time."""
         parts = asdict(self)
         later = max(parts.pop("logits"), parts.pop("backward"))
         return sum(parts.values()) + later
 
     @property
     def without_matrices(self) -> int:
+        """The peak without the mixing matrices."""
         return self.total - self.mixing
 
 
 def step_memory(shape: Shape, stack: Stack, step: Step, form: Form | None) -> StepMemory:
-    """The memory of a rank; `form` is that of the mixing matrices, if there are any."""
+    """Estimate the memory of a rank; `form` is that of the mixing matrices, if there are any."""
     counts = count(shape, stack, form=form)
     state = memory_per_rank(counts, ranks=step.shards * step.tensor, dtype=step.dtype)
     whole = 0
@@ -121,8 +123,8 @@ def step_memory(shape: Shape, stack: Stack, step: Step, form: Form | None) -> St
     on_gpu = 0 if step.offloaded else 1
     used = activations(shape, stack, step)
     head, layer = _largest(shape, stack, lambda weight: weight.trained)
-    # A head in chunks adds up its gradient in float32, and FSDP2 copies it to scatter it. One that
-    # is not is scattered from the dtype that it was computed in.
+    # A chunked head accumulates its gradient in float32, and FSDP2 copies it to scatter it. An
+    # unchunked one is scattered from the dtype it was computed in.
     size = DTYPE_BYTES[step.dtype]
     in_loss = head * ((_FLOAT32 if step.chunks > 1 else size) + _FLOAT32)
     in_backward = layer * (size + _FLOAT32) + head * _FLOAT32
@@ -142,7 +144,8 @@ def step_memory(shape: Shape, stack: Stack, step: Step, form: Form | None) -> St
 
 
 def activations(shape: Shape, stack: Stack, step: Step) -> Activations:
-    kept = backward = 0  # if there is no backward pass but that of the head
+    """Estimate the activations of a step on one rank."""
+    kept = backward = 0  # if the head alone has a backward pass
     if any(weight.trained for weight in weights(shape, stack) if weight.part != "head"):
         pairs = stack.fill(shape.layers)
         each = {pair: _keeps(shape, pair, step, step.recomputation) for pair in set(pairs)}
@@ -150,10 +153,10 @@ def activations(shape: Shape, stack: Stack, step: Step) -> Activations:
         backward = max(_backward(shape, pair, step) - each[pair] for pair in each)
     size, tokens = DTYPE_BYTES[step.dtype], step.tokens
     hidden = tokens * _FINAL * shape.width * size
-    if step.chunks > 1:  # the chunks are copies, and their gradients are added up in float32
+    if step.chunks > 1:  # the chunks are copies, and their gradients are accumulated in float32
         hidden += tokens * shape.width * (size + _FLOAT32)
     # Compiled, the loss reads the logits and writes their gradient. Eager, it has three copies in
-    # float32, and in chunks the logits as well.
+    # float32, and with chunks the logits as well.
     each = 2 * size if step.compiled else 3 * _FLOAT32 + (size if step.chunks > 1 else 0)
     return Activations(
         kept=tokens * kept * size,
@@ -163,10 +166,10 @@ def activations(shape: Shape, stack: Stack, step: Step) -> Activations:
 
 
 def _backward(shape: Shape, pair: Pair, step: Step) -> int:
-    """Elements of each token in the backward pass of one layer, with what was kept of it: the
-    gradients of the layer's output and of the three parts of its MLP. Where the product of the gate
-    was kept, it has been given back by then. Or, if they are more, the copies of a mixer's matrix,
-    when all that was kept of the MLP has been."""
+    """Return the elements per token in the backward pass of one layer, including what was kept of
+    it: the gradients of the layer's output and of the three parts of its MLP. A kept gate product
+    has been freed by then. If they are larger, return instead the copies of a mixer's matrix, by
+    which time all that was kept of the MLP has been freed."""
     product = 0 if "mlp" in pair.frozen else shape.hidden
     in_mlp = shape.width + 3 * shape.hidden - product
     in_mixer = -(2 * shape.width + 3 * shape.hidden)
@@ -178,8 +181,8 @@ def _backward(shape: Shape, pair: Pair, step: Step) -> int:
 
 
 def _keeps(shape: Shape, pair: Pair, step: Step, recomputation: str) -> int:
-    """Elements of each token that one layer keeps, with the matrix of a mixer without a fast path,
-    which is computed again where anything is."""
+    """Return the elements per token that one layer keeps, including the matrix of a mixer without a
+    fast path, which is recomputed wherever anything is."""
     kept = layer_keeps(shape, pair, recomputation, compiled=step.compiled)
     if recomputation == "none":
         kept += MIXERS[pair.mixer].keeps(shape, step.length, step.documents)
@@ -189,27 +192,27 @@ def _keeps(shape: Shape, pair: Pair, step: Step, recomputation: str) -> int:
 
 
 def layer_keeps(shape: Shape, pair: Pair, recomputation: str, *, compiled: bool) -> int:
-    """Elements of the compute dtype that one layer keeps of each token for its backward pass, but
-    for the matrix of a mixer."""
+    """Return the elements, in the compute dtype, that one layer keeps per token for its backward
+    pass, not counting a mixer's matrix."""
     n, f, attends = shape.width, shape.hidden, pair.attends
     k = (shape.kv_heads or shape.heads) * shape.head_dim
-    lse = 2 * shape.heads  # of each head, in float32
+    lse = 2 * shape.heads  # per head, in float32
     trained = {part: part not in pair.frozen for part in ("qk", "v", "o", "mlp", "norm")}
     if recomputation == "full":
         return n
     mixed = n + lse if attends else n * trained["o"]
     if recomputation == "selective":
         # Input, mixed values, and every other product that the backward pass needs: q, v and the
-        # first of the MLP. With biases a product is an addmm, all of which are kept.
+        # first of the MLP. With biases a product is an addmm, and all of those are kept.
         kept = n + mixed + (n + k if attends else 0) + f
         if shape.bias:
             kept += (k if attends else 0) + n + f
-        if not compiled:  # eager code cannot know that nobody needs them
+        if not compiled:  # eager code cannot know that they are not needed
             kept += n if attends else 2 * n
         return kept
     # Input, output of the norm, q, k, v, mixed values; then h, output of the norm, both parts of
-    # the gate and their product. Eager code keeps what a norm multiplies by its weight, and the
-    # activation of the gate.
+    # the gate and their product. Eager code also keeps what a norm multiplies by its weight, and
+    # the activation of the gate.
     into_mixer = n * (trained["v"] or (attends and trained["qk"]))
     kept = n + into_mixer + (n + 2 * k if attends else 0) + mixed
     kept += n + n * trained["mlp"] + 2 * f + f * trained["mlp"]
@@ -217,9 +220,9 @@ def layer_keeps(shape: Shape, pair: Pair, recomputation: str, *, compiled: bool)
 
 
 def _largest(shape: Shape, stack: Stack, counted: Callable[[Weight], bool]) -> tuple[int, int]:
-    """Elements of what FSDP2 gathers together: the weights of the head, and those of a layer, the
-    largest one. Those are counted that `counted` is true of."""
-    # A tied embedding is one group with the head.
+    """Return the elements that FSDP2 gathers at once: the weights of the head, and those of the
+    largest layer, as far as `counted` is true of them."""
+    # A tied embedding is in one group with the head.
     names = ("tok_embeddings.", "norm.") if shape.tied else ("norm.", "lm_head.")
     head = [weight for weight in weights(shape, stack) if weight.name.startswith(names)]
     layers = [list(layer_weights(shape, pair)) for pair in set(stack.pairs)]
@@ -228,8 +231,9 @@ def _largest(shape: Shape, stack: Stack, counted: Callable[[Weight], bool]) -> t
 
 
 def _gathered(shape: Shape, stack: Stack, step: Step, form: Form | None) -> int:
-    """In the compute dtype: the head's group, which is kept from the forward to the backward pass,
-    one layer and the next; all layers where they are not given back."""
+    """Return the bytes gathered in the compute dtype: the head's group, which is kept from the
+    forward to the backward pass, and one layer and the next, or all layers if they are not
+    resharded."""
     resident = step.frozen == "resident"
     head, layer = _largest(shape, stack, lambda weight: weight.trained or not resident)
     if form == "sharded":
@@ -239,7 +243,7 @@ def _gathered(shape: Shape, stack: Stack, step: Step, form: Form | None) -> int:
 
 
 def _validation(shape: Shape, step: Step) -> int:
-    """A forward pass: one layer's widest moment, and the logits of a chunk."""
+    """Return the bytes of a forward pass: one layer at its widest, and the logits of a chunk."""
     size = DTYPE_BYTES[step.dtype]
     layer = step.tokens * 3 * (shape.width + shape.hidden) * size
     each = size if step.compiled else size + 2 * _FLOAT32

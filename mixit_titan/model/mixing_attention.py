@@ -17,10 +17,10 @@ from mixit_titan.model.mixers.mixing import InnerMixing
 
 
 class PositionedEmbedding(Embedding):
-    """Token embedding plus one learned vector per position.
+    """Adds one learned vector per position to the token embedding.
 
     The positions live in this module, not beside it, so that torchtitan's pipeline splitting and
-    FSDP wrapping, which go by module names, carry them along.
+    FSDP wrapping, which match module names, include them.
     """
 
     @dataclass(kw_only=True, slots=True)
@@ -41,7 +41,8 @@ class PositionedEmbedding(Embedding):
         weight = weight.to_local() if isinstance(weight, DTensor) else weight
         if self.tp_group is None:
             return super().forward(input) + F.embedding(positions, weight)
-        # As the tokens: a rank has some rows, and the sum over the ranks is the embedding.
+        # Sharded like the tokens: a rank has some rows, and the sum over the ranks is the
+        # embedding.
         chunk = -(-self.seq_len // dist.get_world_size(self.tp_group))
         place = positions - chunk * dist.get_rank(self.tp_group)
         ours = (place >= 0) & (place < len(weight))
@@ -50,9 +51,9 @@ class PositionedEmbedding(Embedding):
 
 
 class MixingAttention(BaseAttention):
-    """wo(A (wv x)): values are mixed by a matrix that no input changes, of MixiT or of another
-    mixer by position. MixiT's takes the table of documents, which the model makes once for all
-    layers, in place of masks."""
+    """Computes wo(A (wv x)): values are mixed by a matrix that does not depend on the input,
+    MixiT's or that of another mixer by position. In place of masks MixiT's takes the table of
+    documents, which the model makes once for all layers."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseAttention.Config):

@@ -1,10 +1,11 @@
-"""A modelled time of the mixing product on a GPU, from the instructions of its kernel.
+"""Models the time of the mixing product on a GPU from the instructions of its kernel.
 
-A program takes a tile of A, drawn or loaded, and multiplies it with the columns of a group of
-documents (kernels/triton_mixing.py). The two take turns: as many instructions as were counted, then
-the product, by tensor cores at their peak or as fast as values come from the cache.
+A program takes a tile of A, drawn or loaded, and multiplies it by the columns of a group of
+documents
+(kernels/triton_mixing.py). The two alternate: first the counted instructions, then the product, by
+tensor cores at their peak or as fast as values come from the cache.
 
-Shapes: a tile has BLOCK x BLOCK elements; p its block of rows, q its block of columns.
+Shapes: a tile has BLOCK x BLOCK elements; p is its block of rows, q its block of columns.
 """
 
 import math
@@ -17,29 +18,29 @@ from mixit_titan.model.memory import Step
 from mixit_titan.model.packing import Packing
 
 BANDWIDTH = 0.8
-"""Share of the memory's bandwidth that kernels reach which do nothing else."""
+"""The fraction of memory bandwidth that a purely memory-bound kernel reaches."""
 _ITEMSIZE = 2
-"""Costs are those of bfloat16."""
+"""Costs are those of the bfloat16 kernels."""
 
 
 @dataclass(frozen=True)
 class Walk:
-    """Tiles that all programs of one head visit."""
+    """The tiles that all programs of one head visit."""
 
     groups: float
-    """Of documents, in all blocks."""
+    """Tiles of documents, in all blocks."""
     inside: float
     edge: float
-    """Those that are masked."""
+    """How many of them are masked."""
     different: float
-    """Tiles of A: each is visited by one group or more."""
+    """Tiles of A, each visited by one or more groups."""
 
 
 def mixing_seconds(
     source: Source, heads: float, width: int, step: Step, gpu: Gpu, packing: Packing | None
 ) -> float:
-    """Seconds of one layer and one microbatch, forward and backward. Without `packing` each row is
-    one document."""
+    """Return the seconds of one layer and one microbatch, forward and backward. Without `packing`
+    each row is one document."""
     forward, backward = (
         _product(source, heads, width, step, gpu, packing, transposed)
         for transposed in (False, True)
@@ -72,9 +73,10 @@ def _product(
 def visited(
     rows: int, length: int, group: int, packing: Packing | None, *, transposed: bool
 ) -> Walk:
-    """Documents are sorted by length, so that the groups which reach block q are the first of every
-    block before it: they have q + 1 tiles there. Forward, the one on the diagonal is masked.
-    Transposed, so are those that not all documents of a group fill."""
+    """Count the tiles visited. Documents are sorted by length, so the groups that reach block q are
+    the first ones of every block before it, where they have q + 1 tiles. Forward, the tile on the
+    diagonal is masked. Transposed, the tiles that some document of a group does not fill are masked
+    as well."""
     groups = inside = total = different = 0.0
     for q in range(blocks(length)):
         some = _groups(rows, length, q * BLOCK, group, packing, up=True)
@@ -93,12 +95,12 @@ def visited(
 def _groups(
     rows: int, length: int, tokens: int, group: int, packing: Packing | None, *, up: bool
 ) -> float:
-    """Of documents with at least so many tokens: all groups that have one (`up`), or those that
-    have no other."""
+    """Return the groups of documents with at least N tokens: all groups that have one (`up`), or
+    those that have no shorter one."""
     if packing is None:
         documents = rows if tokens <= length else 0
         return math.ceil(documents / group) if up else documents // group
     documents = rows * packing.documents(length, tokens) if tokens <= length else 0.0
-    # On average the last group misses half of what it may miss, if there is one.
+    # On average the last group is missing half of what it can miss, if there is one.
     odd = (group - 1) / (2 * group) * -math.expm1(-2 * documents)
     return documents / group + odd if up else max(0.0, documents / group - odd)

@@ -1,4 +1,4 @@
-"""A pair is what one layer is: what mixes its tokens, and which of its parts stay at
+"""A pair describes one layer: what mixes its tokens, and which of its parts stay at
 initialization."""
 
 from dataclasses import dataclass
@@ -12,22 +12,24 @@ LAYER_PARTS = {
     "o": "output projections of the mixers",
     "matrix": "matrices of the learned mixer",
     "mlp": "the gated MLPs",
-    "norm": "all normalization weights; the last one, if those of all layers are frozen",
+    "norm": "all normalization weights; the last one if those of all layers are frozen",
 }
 OUTER_PARTS = {
     "embedding": "token embedding, and position embedding where there is one",
     "head": "unembedding",
 }
 PARTS = LAYER_PARTS | OUTER_PARTS
-"""What can be frozen: parts of a layer, and of the model as a whole."""
+"""The parts that can be frozen: those of a layer, and those of the model as a whole."""
 LACKING = {"qk": "queries and keys", "matrix": "matrices to train"}
 """Parts that some mixers do not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
+    """One kind of layer: its mixer, and the parts of it that are frozen."""
+
     mixer: str
-    """A name out of MIXERS."""
+    """A name in MIXERS."""
     frozen: tuple[str, ...] = ()
     """Names out of LAYER_PARTS, in their order."""
 
@@ -58,7 +60,7 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """The pair's own name, or its structure."""
+        """The name of a variant, or else the structure."""
         return next((name for name, pair in PAIRS.items() if pair == self), self.structure)
 
     @property
@@ -75,4 +77,4 @@ PAIRS.update(
     mixit=Pair(mixer="mixing"),
     random=Pair(mixer="attention", frozen=("qk", "v", "o", "mlp", "norm")),
 )
-"""Pairs with a name: it is that of a layer in a stack, and of the model that has no other."""
+"""Named pairs: each names a layer in a stack, and a model whose layers are all of this kind."""

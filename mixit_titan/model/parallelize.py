@@ -1,5 +1,6 @@
-"""torchtitan's own parallelization of a Llama, and what this project adds: freezing, frozen weights
-in the dtype that they are used in, and activation checkpointing that saves the mixing product."""
+"""torchtitan's own parallelization of a Llama with this project's additions: freezing, frozen
+weights in the dtype they are used in, and activation checkpointing that saves the mixing
+product."""
 
 import contextlib
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ Recomputation = Literal["none", "selective", "full"]
 
 
 def parallelize(model: MixitLlama, *, training: TrainingConfig, **settings: Any) -> nn.Module:
-    """Tensor parallelism, activation checkpointing, compile and FSDP2; then freezing."""
+    """Apply tensor parallelism, activation checkpointing, compile and FSDP2, and then freeze."""
     stack = model.config.stack
     keep_in(model, stack, TORCH_DTYPE_MAP[training.mixed_precision_param])
     whole = model.config.frozen_storage == "resident"
@@ -41,25 +42,26 @@ def parallelize(model: MixitLlama, *, training: TrainingConfig, **settings: Any)
 
 
 def frozen_parameters(model: nn.Module, stack: Stack) -> set[nn.Parameter]:
+    """Return the parameters of a model that the stack freezes."""
     return {param for name, param in named_weights(model) if is_frozen(name, stack)}
 
 
 def keep_in(model: nn.Module, stack: Stack, dtype: torch.dtype) -> None:
-    """Frozen weights need no float32 master copy: nothing small is ever added to them. FSDP2 casts
-    every weight to `dtype` before it is used, so the model computes the same."""
+    """Keep frozen weights in `dtype`, without a float32 master copy, which only updates need. FSDP2
+    casts every weight to `dtype` before use, so the model computes the same values."""
     for param in frozen_parameters(model, stack):
         param.data = param.data.to(dtype)
 
 
 @contextlib.contextmanager
 def resident(model: nn.Module, stack: Stack) -> Iterator[None]:
-    """Within, torchtitan's FSDP2 leaves the frozen weights whole on each rank, instead of gathering
-    them in every forward and backward pass. It has no setting for that: its `fully_shard` is
-    replaced meanwhile."""
+    """A context in which torchtitan's FSDP2 leaves frozen weights complete on each rank, instead of
+    gathering them in every forward and backward pass. torchtitan has no setting for that, so its
+    `fully_shard` is replaced meanwhile."""
     fully_shard = fsdp.fully_shard
 
     def leaving(module: nn.Module | list[nn.Module], **settings: object) -> nn.Module:
-        # Looked up now: tensor parallelism has replaced the parameters in between.
+        # Looked up only now, since tensor parallelism has replaced the parameters in between.
         return fully_shard(module, ignored_params=frozen_parameters(model, stack), **settings)
 
     fsdp.fully_shard = leaving
@@ -70,8 +72,8 @@ def resident(model: nn.Module, stack: Stack) -> Iterator[None]:
 
 
 class SelectiveRecomputation(SelectiveAC):
-    """torchtitan's selective activation checkpointing; the mixing product is saved too, instead of
-    being computed again."""
+    """torchtitan's selective activation checkpointing, which here also saves the mixing product
+    instead of recomputing it."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(SelectiveAC.Config):
@@ -84,6 +86,7 @@ class SelectiveRecomputation(SelectiveAC):
 
 
 def recomputation(mode: Recomputation) -> SelectiveRecomputation.Config | FullAC.Config | None:
+    """Return the config of a mode of activation checkpointing."""
     return {"none": None, "selective": SelectiveRecomputation.Config(), "full": FullAC.Config()}[
         mode
     ]

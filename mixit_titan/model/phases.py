@@ -1,15 +1,15 @@
-"""Weights that are trained in their own way, and what of a model is trained when.
+"""Groups of weights with settings of their own, and which weights are trained at which steps.
 
     qk              the queries and keys of every layer that has them
-    qk@upper mlp@2  of some layers, by the places of a stack
+    qk@upper mlp@2  of some layers, by the places in a stack
     @2-5            all that these layers train
     norm            all normalization weights, the last one too
     embedding head  of the model as a whole
 
-A group of weights may be frozen for a part of the run. For a model of 4 layers whose `mlp@upper` is
-frozen until step 100, and whose head after step 300, there are three phases:
+A group of weights can be frozen for part of the run. For a model of 4 layers whose `mlp@upper` is
+frozen until step 100, and whose head is frozen after step 300, there are three phases:
 
-    after   0   mlp of the layers 2 and 3 is frozen
+    after   0   mlp of layers 2 and 3 is frozen
     after 100   everything is trained
     after 300   the head is frozen
 """
@@ -29,33 +29,34 @@ KEY = "optimizer.groups"
 
 @dataclass(frozen=True)
 class Spell:
-    """Weights that are frozen until or after a step, or both."""
+    """Weights that are frozen until a step, after a step, or both."""
 
     parts: str
-    """As they are written."""
+    """The weights as the config names them."""
     chosen: frozenset[Weights]
     until: int = 0
     after: int | None = None
 
     def frozen_in(self, step: int) -> bool:
-        """Whether a step leaves the weights as they are."""
+        """Return whether a step leaves the weights unchanged."""
         return step <= self.until or (self.after is not None and step > self.after)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Steps that train the same weights."""
+    """A range of steps that trains the same weights."""
 
     after: int
-    """The last step before them."""
+    """The last step before the phase."""
     stack: Stack
-    """The model, with whatever is frozen in them."""
+    """The model's stack, including whatever is frozen during the phase."""
     change: str = ""
     """What thaws and what freezes here."""
 
 
 def read_parts(text: str, shape: Shape, stack: Stack) -> frozenset[Weights]:
-    """The trained weights that are written so; a word that means none of them is a ConfigError."""
+    """Return the trained weights that a text names; a word that matches none of them is a
+    ConfigError."""
     where = f"{KEY}: parts = {shown(text)}"
     chosen: set[Weights] = set()
     for word in text.split():
@@ -109,7 +110,7 @@ def _outer(part: str, placed: bool, shape: Shape, stack: Stack, where: str) -> s
 
 
 def check_apart(chosen: Sequence[frozenset[Weights]]) -> None:
-    """Refuse weights that are in two groups."""
+    """Refuse weights that belong to two groups."""
     seen: set[Weights] = set()
     for each in chosen:
         if twice := sorted(seen & each, key=str):
@@ -120,7 +121,7 @@ def check_apart(chosen: Sequence[frozenset[Weights]]) -> None:
 
 
 def phases(shape: Shape, stack: Stack, spells: Iterable[Spell]) -> list[Phase]:
-    """What is trained when, in the order of the steps. Empty where nothing changes."""
+    """Return what is trained when, in the order of the steps; empty if nothing changes."""
     spells = list(spells)
     starts = {0, *(spell.until for spell in spells)}
     starts |= {spell.after for spell in spells if spell.after is not None}
@@ -136,7 +137,7 @@ def _phase(shape: Shape, stack: Stack, spells: list[Spell], after: int) -> Phase
     )
     try:
         found = stack.freezing(chosen, shape.layers)
-    except ConfigError:  # all of it
+    except ConfigError:  # all of it is frozen
         raise nothing from None
     if not any(weight.trained for weight in weights(shape, found)):
         raise nothing
@@ -157,7 +158,7 @@ class Trained(NamedTuple):
 
 
 def trained(shape: Shape, found: Sequence[Phase], steps: int) -> list[Trained]:
-    """For each phase of a run of so many steps."""
+    """Return the trained parameters of each phase of a run of `steps` steps."""
     begun = [phase for phase in found if phase.after < steps]
     ends = [*(phase.after for phase in begun[1:]), steps]
     counts = [count(shape, phase.stack) for phase in begun]
@@ -168,5 +169,5 @@ def trained(shape: Shape, found: Sequence[Phase], steps: int) -> list[Trained]:
 
 
 def phase_of(found: Sequence[Phase], step: int) -> Phase:
-    """The one that a step, counted from 1, is in."""
+    """Return the phase of a step, counted from 1."""
     return [phase for phase in found if phase.after < step][-1]

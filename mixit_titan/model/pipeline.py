@@ -1,4 +1,4 @@
-"""torchtitan's pipeline parallelism, also on torch 2.13."""
+"""torchtitan's pipeline parallelism, made to run on torch 2.13 as well."""
 
 import inspect
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from torchtitan.distributed.pipeline_parallel import pipeline_llm
 def pipeline(
     model: nn.Module, **settings: Any
 ) -> tuple[_PipelineSchedule, list[nn.Module], bool, bool]:
-    """Split the model into stages. Each draws the mixing matrices of its own layers, and only the
-    first has the position embedding."""
+    """Split the model into stages. Each stage draws the mixing matrices of its own layers, and only
+    the first has the position embedding."""
     schedule, *rest = pipeline_llm(model, **settings)
     if "arg_mbs" not in inspect.signature(type(schedule).step).parameters:
         schedule.step = _whole_batch_step(schedule.step)
@@ -22,8 +22,8 @@ def pipeline(
 
 
 def _whole_batch_step(step: Callable[..., Any]) -> Callable[..., Any]:
-    """torchtitan 0.3.0 hands over a list of microbatches; the schedules of torch 2.13 take a batch
-    and cut it into microbatches."""
+    """torchtitan 0.3.0 passes a list of microbatches; the schedules of torch 2.13 take a batch and
+    split it themselves."""
 
     def step_microbatches(
         *,

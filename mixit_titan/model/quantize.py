@@ -1,7 +1,7 @@
-"""Float8 for the products of the layers' linears, by torchtitan's converter.
+"""Float8 for the matrix products of the layers, by torchtitan's converter.
 
-Weights stay what they are: float32 to the optimizer, bfloat16 where they are frozen, and so in
-checkpoints. They and the activations are rounded to float8 in front of each product.
+Weights keep their dtype: float32 for the optimizer, bfloat16 where frozen, and the same in
+checkpoints. They and the activations are rounded to float8 just before each product.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ from mixit_titan.log import logger
 from mixit_titan.model.llama import Float8Recipe, MixitLlama, ScaledLinear
 
 _INSTALL = "pip install -c constraints.txt -e '.[float8]'"  # as docs/training.md says
-_HEAD = "lm_head"  # its rounding would be that of the logits
+_HEAD = "lm_head"  # rounding it would round the logits
 
 if Float8Linear is not None:
 
     class ScaledFloat8Linear(Float8Linear):
-        """factor * (W x + b)"""
+        """Computes factor * (W x + b) with the product in float8."""
 
         @dataclass(kw_only=True, slots=True)
         class Config(Float8Linear.Config):
@@ -39,8 +39,8 @@ if Float8Linear is not None:
 
 
 def check_float8(recipe: Float8Recipe, *, emulate: bool, compiled: bool, on_gpu: bool) -> None:
-    """Refuse float8 where it would not run, or not be faster: a ConfigError. `on_gpu`: whether the
-    model will run on one, which need not be in this machine."""
+    """Refuse float8 with a ConfigError where it would not run or would not be faster. `on_gpu` says
+    whether the model will run on a GPU, which need not be in this machine."""
     key = f"quantize.recipe = {recipe!r}"
     if Float8Linear is None:
         missing = importlib.util.find_spec("torchao") is None
@@ -55,7 +55,7 @@ def check_float8(recipe: Float8Recipe, *, emulate: bool, compiled: bool, on_gpu:
         return
     if not on_gpu:
         raise ConfigError(
-            f"{key} needs a GPU with float8 and there is none here: remove [quantize], or set "
+            f"{key} needs a GPU with float8, and this machine has none: remove [quantize], or set "
             "quantize.emulate = true to see its rounding without its speed"
         )
     if has_gpu() and not (utils.has_cuda_capability(8, 9) or utils.has_rocm_capability(9, 4)):
@@ -64,7 +64,8 @@ def check_float8(recipe: Float8Recipe, *, emulate: bool, compiled: bool, on_gpu:
             f"B200 has), and this one is {torch.cuda.get_device_name()}: remove [quantize]"
         )
     if not compiled:
-        # Eager, torchao rounds in many launches, and computes the gradient of a frozen weight.
+        # Without compilation torchao rounds in many launches, and computes the gradient of a frozen
+        # weight.
         raise ConfigError(
             f"{key} is slower than bfloat16 without torch.compile: set compile.enable = true, with "
             "'model' among compile.components"
@@ -74,9 +75,9 @@ def check_float8(recipe: Float8Recipe, *, emulate: bool, compiled: bool, on_gpu:
 def quantize(
     config: MixitLlama.Config, recipe: Float8Recipe, *, emulate: bool, compiled: bool
 ) -> MixitLlama.Config:
-    """The model's config with the linears of its layers, frozen ones too, in float8. The head stays
-    as it is, and so do linears with a width that is no multiple of 16. Where the model will run on
-    GPUs of other machines, its linears stay as they are."""
+    """Return the model's config with the linears of its layers, frozen ones included, in float8.
+    The head is left alone, and so are linears with a width that is not a multiple of 16. If the
+    model will run on GPUs of other machines, its linears are left alone."""
     config.float8 = recipe
     if not emulate and not has_gpu():
         return config
@@ -87,7 +88,7 @@ def quantize(
         emulate=emulate,
         model_compile_enabled=compiled,
     ).build()
-    if emulate:  # which torchtitan does by another recipe than the one that was asked for
+    if emulate:  # torchtitan emulates a different recipe from the one requested
         recipes = type(converter.torchao_config)
         asked = recipes.from_recipe_name(recipe)
         converter.torchao_config = dataclasses.replace(asked, emulate=True)

@@ -24,37 +24,39 @@ RANGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Defaults: equation 2.3 of the paper in a plain Llama block."""
+    """The knobs of the mixing mixer. The defaults are equation 2.3 of the paper in a plain Llama
+    block."""
 
     std: float | Literal["width", "heads", "length"] = "width"
-    """Standard deviation of W. `width`: 1/sqrt(n m), n the width and m the length. `heads`: drawn
-    once per head, uniform between 1/sqrt(m head_width) and 1/sqrt(m). `length`: 1/sqrt(m). Or a
-    number."""
+    """Standard deviation of W. `width`: 1/sqrt(n m), with n the width and m the length. `heads`:
+    drawn once per head, uniform between 1/sqrt(m head_width) and 1/sqrt(m). `length`: 1/sqrt(m). Or
+    a number."""
     noise: Noise = "gaussian"
-    """Of W: `gaussian`, or `sign`, which is +std or -std by one random bit each, and so cheaper to
-    draw on a GPU."""
+    """Distribution of W: `gaussian`, or `sign`, which is +std or -std by one random bit each and so
+    is cheaper to draw on a GPU."""
     identity: bool = True
     """Add the identity to the centered noise."""
     sink_head: bool = False
-    """Head 0 of each layer is half itself, half position 0."""
+    """Make head 0 of each layer a sink: half itself, half position 0."""
     causal: bool = True
-    """A token sees those before it. Else all of them, and rows are centered over the whole row: for
-    classification."""
+    """Whether a token sees only earlier tokens. If not, it sees all of them, and rows are centered
+    over the complete row: for classification."""
     residual: float | Literal["plain"] = "plain"
-    """`plain`: x + f(x). A number lambda: lambda x + sqrt(1 - lambda^2) f(x)."""
+    """The residual. `plain`: x + f(x). A number lambda: lambda x + sqrt(1 - lambda^2) f(x)."""
     activation: Literal["silu", "leaky_relu"] = "silu"
-    """Of the MLP's gate. `leaky_relu` has slope 1 + activation_c/sqrt(n) and its He gain."""
+    """Activation of the MLP's gate. `leaky_relu` has slope 1 + activation_c/sqrt(n) and its He
+    gain."""
     activation_c: float = -1.0
-    """Of the slope of `leaky_relu`."""
+    """The constant in the slope of `leaky_relu`."""
     linear_scale: bool = False
     """Multiply each linear's output by sqrt(base / fan_in)."""
     base_width: float = 512.0
-    """The base of linear_scale for all linears but the MLP's down projection."""
+    """The base of linear_scale for all linears except the MLP's down projection."""
     base_hidden: float = 1.0
     """The base of linear_scale for the MLP's down projection."""
     depth_alpha: float = 0.0
-    """Not zero: x + (base_layers / layers)^depth_alpha f(x) instead of `residual`; and for the
-    matrix std = `length` without the identity, whatever those two say."""
+    """If not zero, use x + (base_layers / layers)^depth_alpha f(x) instead of `residual`, and the
+    matrix with std = `length` and without the identity, whatever `std` and `identity` say."""
     base_layers: float = 4.0
     """The number of layers at which depth_alpha changes nothing."""
 
@@ -62,7 +64,7 @@ class Recipe:
         check_ranges(asdict(self), RANGES, "model.mixing.{}".format)
 
     def residual_scales(self, layers: int) -> tuple[float, float]:
-        """(skip, branch) of `skip * x + branch * f(x)`."""
+        """Return (skip, branch) of `skip * x + branch * f(x)`."""
         if self.depth_alpha != 0:
             return 1.0, (self.base_layers / layers) ** self.depth_alpha
         if self.residual == "plain":
@@ -70,17 +72,18 @@ class Recipe:
         return self.residual, math.sqrt(1 - self.residual**2)
 
     def gate_slope(self, width: int) -> float | None:
-        """Negative slope of the gate's LeakyReLU; None for SiLU."""
+        """Return the negative slope of the gate's LeakyReLU, or None for SiLU."""
         if self.activation == "silu":
             return None
         return 1 + self.activation_c / math.sqrt(width)
 
     def linear_factor(self, fan_in: int, *, down: bool = False) -> float:
-        """What a linear's output is multiplied by."""
+        """Return the factor that a linear's output is multiplied by."""
         base = self.base_hidden if down else self.base_width
         return math.sqrt(base / fan_in) if self.linear_scale else 1.0
 
     def matrix_spec(self, seed: int, shape: Shape) -> MatrixSpec:
+        """Return the mixing matrix that the recipe gives for a shape."""
         check_ranges({"model.mixing.seed": seed}, {"model.mixing.seed": SEED})
         m = shape.seq_len
         std = "length" if self.depth_alpha != 0 else self.std
@@ -106,7 +109,7 @@ class Recipe:
 
 RECIPES = {
     "paper": Recipe(),
-    # lambda = 0.5 is what the authors' language modelling uses; their tasks use sqrt(0.5).
+    # lambda = 0.5 is what the authors' language modeling uses; their tasks use sqrt(0.5).
     "official": Recipe(
         std="heads", sink_head=True, residual=0.5, activation="leaky_relu", linear_scale=True
     ),
@@ -114,6 +117,7 @@ RECIPES = {
 
 
 def find_recipe(name: str) -> Recipe:
+    """Return the recipe of a name; an unknown name is a ConfigError."""
     if name not in RECIPES:
         raise unknown("model.mixing.recipe", name, RECIPES)
     return RECIPES[name]

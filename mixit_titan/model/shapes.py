@@ -1,4 +1,4 @@
-"""The size of a model, and the named sizes (flavours)."""
+"""The sizes of a model, and the named sizes (flavors)."""
 
 from dataclasses import asdict, dataclass
 
@@ -11,7 +11,7 @@ ROPE_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
-"""Of all models with Llama 3.1's scaling of rotary frequencies, beside their rope_factor."""
+"""Fixed parameters of Llama 3.1's rotary scaling, which rope_factor completes."""
 
 _SIZE = Range(least=1, most=2**24)
 RANGES = {
@@ -27,33 +27,40 @@ RANGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
+    """The sizes of a model and how it is initialized; every key of [model] that is not about
+    layers."""
+
     width: int
     """Width of the residual stream."""
     layers: int
     """Number of layers."""
     heads: int
-    """Query heads, or mixing matrices, of each layer."""
+    """Query heads, or mixing matrices, per layer."""
     hidden: int
     """Width of the MLP."""
     vocab: int
     """Size of the vocabulary."""
     seq_len: int
-    """The longest sequence: rows of the mixing matrices, of the position embedding, of RoPE."""
+    """The longest sequence: rows of the mixing matrices and the position embedding, and positions
+    of RoPE."""
     kv_heads: int | None = None
-    """Fewer key and value heads than query heads (attention only); None: as many."""
+    """Key and value heads, if fewer than query heads (attention only); None: as many as query
+    heads."""
     bias: bool = False
-    """Biases on every linear of a layer. The head has none."""
+    """Use biases on every linear of a layer. The head has none."""
     tied: bool = False
-    """Embedding and head share one weight."""
+    """Tie the embedding and the head: they share one weight."""
     rope_theta: float = 10000.0
     """The base of the rotary frequencies."""
     rope_factor: float = 1.0
-    """How far Llama 3.1's scaling stretches slow rotary frequencies (its own value: 8; Llama 3.2's:
-    32); 1: not at all."""
+    """The factor by which Llama 3.1's scaling stretches slow rotary frequencies (8 in Llama 3.1, 32
+    in Llama 3.2); 1: no scaling."""
     init_std: Std | dict[str, Std] = "fan_in"
-    """Of the linears' weights, for all of them or by part (model/initial_std.py)."""
+    """Standard deviation of the linears' weights, for all of them or by part
+    (model/initial_std.py)."""
     embedding_std: Std = "fan_in"
-    """Of the token and position embedding; a tied token embedding takes the head's init_std."""
+    """Standard deviation of the token and position embeddings; a tied token embedding takes the
+    head's init_std."""
     norm_eps: float = 1e-6
     """The constant that RMSNorm adds to the mean square."""
     window: int = 64
@@ -80,9 +87,9 @@ class Shape:
         return self.width // self.heads
 
 
-# Vocabulary 128,256 is Llama-3's. 1b, 3b and 8b have the shapes of Llama 3.2 and 3.1; 160m and 410m
-# those of the usual families of that name (about 85 and 310 million weights beside the embedding).
-# table4 and paper are compared with the authors' figures, and start as theirs did.
+# A vocabulary of 128,256 is Llama 3's. 1b, 3b and 8b have the shapes of Llama 3.2 and 3.1; 160m and
+# 410m those usual for models of that name (about 85 and 310 million weights besides the embedding).
+# table4 and paper are compared with the authors' results, and are initialized as theirs were.
 _AUTHORS = {"init_std": AUTHORS_STD, "embedding_std": AUTHORS_STD}
 FLAVORS = {
     "debug": Shape(width=128, layers=4, heads=4, hidden=512, vocab=512, seq_len=128),
@@ -141,6 +148,7 @@ FLAVORS = {
 
 
 def find_flavor(name: str) -> Shape:
+    """Return the shape of a flavor; an unknown name is a ConfigError."""
     if name not in FLAVORS:
         raise unknown("model.flavor", name, FLAVORS)
     return FLAVORS[name]

@@ -1,7 +1,7 @@
-"""Tensor parallelism: torchtitan's placements for a Llama, and in layers that mix their own.
+"""Tensor parallelism: torchtitan's placements for a Llama, and our own for layers that mix.
 
 The values of a head, and its matrix, are on one rank. The position embedding is split by rows, as
-the token embedding is: both are partial sums until their output is redistributed.
+the token embedding is: both give partial sums until their output is redistributed.
 """
 
 from typing import TYPE_CHECKING
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 def set_sharding(config: "MixitLlama.Config", *, enable_sp: bool) -> None:
-    """Fill `sharding_config` on all parts of the model; `enable_sp`: sequence parallelism."""
+    """Set `sharding_config` on all parts of the model; `enable_sp` turns on sequence
+    parallelism."""
     set_decoder_sharding_config(config, enable_sp=enable_sp)
     if isinstance(config.tok_embeddings, PositionedEmbedding.Config):
         states = config.tok_embeddings.sharding_config.state_shardings
@@ -60,7 +61,7 @@ def _shard_mixing(
     attention.wo.sharding_config = rowwise_config(output_sp=enable_sp)
     heads = dense_activation_placement(tp=spmd.S(2))
     attention.inner_attention.sharding_config = ShardingConfig(
-        state_shardings={"weight": dense_param_placement(tp=spmd.S(0))},  # of the learned mixer
+        state_shardings={"weight": dense_param_placement(tp=spmd.S(0))},  # for the learned mixer
         in_src_shardings={"v_BLNH": heads},
         in_dst_shardings={"v_BLNH": heads},
         out_src_shardings=heads,

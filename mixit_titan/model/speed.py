@@ -1,4 +1,4 @@
-"""A modelled time of a training step. No GPU has confirmed it: trust ratios more than seconds.
+"""Models the time of a training step. No GPU has confirmed it: trust ratios more than seconds.
 
 step = microbatches x max(products + mixers + tensor parallelism, FSDP2 and HSDP) + optimizer
 """
@@ -15,30 +15,30 @@ from mixit_titan.model.packing import Packing
 from mixit_titan.model.shapes import Shape
 from mixit_titan.model.stack import Stack
 
-# Shares of a GPU's peak. Those of attention are for head widths up to 64 and above, forward and
-# backward; its backward pass computes the scores again, 2.5 times its forward FLOPs.
+# Fractions of a GPU's peak. Those of attention are for head widths up to 64 and above 64, forward
+# and backward; the backward pass recomputes the scores, at 2.5 times the forward FLOPs.
 PRODUCTS = 0.45
 ATTENTION = {"flex": ((0.33, 0.26), (0.39, 0.33)), "flash": ((0.40, 0.32), (0.61, 0.51))}
 ATTENTION_BACKWARD = 2.5
 LINKS = 0.7
-"""Share of the links' speed that collectives reach."""
+"""The fraction of the links' speed that collectives reach."""
 _OPTIMIZER_BYTES = 40
-"""Of each trained weight: norm and clipping read the gradient twice and write it once, AdamW reads
-weight, gradient and moments and writes weight and moments, all in float32."""
+"""Bytes moved for each trained weight: norm and clipping read the gradient twice and write it once,
+AdamW reads weight, gradient and moments and writes weight and moments, all in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seconds:
-    """Of one step."""
+    """Seconds of one step, by what takes them."""
 
     products: float
-    """All linears, with what is recomputed of them."""
+    """All linears, including recomputation."""
     mixers: float
     """Attention or mixing."""
     tensor: float
-    """Communication that nothing hides."""
+    """Communication that nothing overlaps."""
     hidden: float
-    """Communication of FSDP2 and HSDP, beside which a step computes."""
+    """Communication of FSDP2 and HSDP, which overlaps with computation."""
     optimizer: float
 
     @property
@@ -57,8 +57,8 @@ def step_seconds(
     attention: str,
     packing: Packing | None = None,
 ) -> Seconds:
-    """`source` is where the tiles of mixing matrices come from, `attention` a key of ATTENTION.
-    Without `packing` each row is one document."""
+    """Return the seconds of a step. `source` is where the tiles of mixing matrices come from,
+    `attention` is a key of ATTENTION. Without `packing` each row is one document."""
     counts = count(shape, stack, seq_len=step.length)
     forward, backward = mixer_flops(shape, stack, step.length)
     linear = counts.flops_per_token - forward - backward + _recomputed(shape, stack, step)
@@ -71,7 +71,7 @@ def step_seconds(
         layer = mixing_seconds(source, heads, shape.head_dim, step, gpu, packing)
         mixers += step.microbatches * mixing * layer
     others = forward - mixing * step.length * shape.width
-    if others:  # taken for attention at its FLOPs
+    if others:  # counted as attention with the same FLOPs
         visible = packing.visible(step.length) if packing else 1.0
         rates = ATTENTION[attention][shape.head_dim > 64]
         passes = 2 if step.recomputation == "full" else 1
@@ -90,9 +90,9 @@ def step_seconds(
 
 
 def _recomputed(shape: Shape, stack: Stack, step: Step) -> int:
-    """Forward FLOPs per token that recomputation adds outside of the mixers."""
+    """Return the forward FLOPs per token that recomputation adds outside of the mixers."""
     again: tuple[str, ...] = ()
-    if step.recomputation == "full":  # compiled, without the last product, which nobody needs
+    if step.recomputation == "full":  # compiled, without the last product, which is not needed
         again = (".wq.", ".wk.", ".wv.", ".wo.", ".w1.", ".w3.")
         again += () if step.compiled else (".w2.",)
     elif step.recomputation == "selective" and not shape.bias:  # every other product
@@ -102,8 +102,9 @@ def _recomputed(shape: Shape, stack: Stack, step: Step) -> int:
 
 
 def _link_seconds(received: int, ranks: int, stride: int, gpu: Gpu) -> float:
-    """`ranks` of a group, `stride` apart. Those of one node share what comes from the others: NCCL
-    lets each of them fetch a part, through an adapter of its own."""
+    """Return the seconds that a group of `ranks`, spaced by `stride`, takes to receive. Ranks on
+    one node share the traffic from other nodes: NCCL lets each of them fetch a part through its own
+    adapter."""
     together = max(1, min(ranks, GPUS_PER_NODE // stride))
     inside = received / gpu.link
     across = received / together / NETWORK if together < ranks else 0.0

@@ -1,11 +1,11 @@
-"""A model is a stack of pairs, one for each layer, and how one is written:
+"""A model is a stack of pairs, one for each layer. This is how a stack is written:
 
-    mixit                 every layer
-    mixit*3 standard      three layers of one kind, then one of the other, again and again
-    frozen_qk@upper       some layers; the others are standard
-    mixit standard@0-1    some layers; the others are mixit
+mixit                 every layer
+mixit*3 standard      three layers of one kind, then one of the other, repeated
+frozen_qk@upper       some layers; the others are standard
+mixit standard@0-1    some layers; the others are mixit
 
-A word is a variant (`mixit`), a mixer (`mixing`), or a mixer with what is frozen of the layer
+A word is a variant (`mixit`), a mixer (`mixing`), or a mixer with the frozen parts of the layer
 (`attention-freeze-qk-mlp`). Layers are counted from 0, as in the names of weights.
 """
 
@@ -25,9 +25,9 @@ PLACES: dict[str, Callable[[int], range]] = {
     "lower": lambda layers: range(layers // 2),
     "upper": lambda layers: range(layers // 2, layers),
 }
-"""Names of layers, from how many there are."""
+"""Named places: each maps the number of layers to the layers it means."""
 Weights = tuple[str, int | None]
-"""A part of a layer, or of the model as a whole, where the layer is None."""
+"""A layer and one of its parts; the layer is None for a part of the model as a whole."""
 _WORD = re.compile(r"([^*@]+)(?:\*(\d{1,5})|@([^*@]+))?")
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _LONGEST_NAME = 60  # in the name of a folder
@@ -35,11 +35,13 @@ _LONGEST_NAME = 60  # in the name of a folder
 
 @dataclass(frozen=True)
 class Stack:
+    """The layers of a model, and what is frozen of the model as a whole."""
+
     pairs: tuple[Pair, ...]
-    """They repeat to fill the layers of a model. As few as can be: two stacks that are the same
-    layers are equal."""
+    """The pairs, which repeat to fill the layers of a model. As few as possible, so that two stacks
+    with the same layers are equal."""
     outer: tuple[str, ...] = ()
-    """What is frozen of the model as a whole, out of OUTER_PARTS, in their order."""
+    """Frozen parts of the model as a whole, out of OUTER_PARTS, in their order."""
 
     def __post_init__(self) -> None:
         pairs, count = self.pairs, len(self.pairs)
@@ -53,23 +55,24 @@ class Stack:
             raise ConfigError("model.freeze names every part: nothing is left to train")
 
     def fill(self, layers: int) -> tuple[Pair, ...]:
-        """The pair of each layer of a model."""
+        """Return the pair of each layer of a model."""
         if layers % len(self.pairs):
             raise _misfit(self.name, len(self.pairs), layers)
         return self.pairs * (layers // len(self.pairs))
 
     def pair(self, layer: int) -> Pair:
+        """Return the pair of one layer."""
         return self.pairs[layer % len(self.pairs)]
 
     def freezes(self, part: str, layer: int | None = None) -> bool:
-        """Whether a part of a layer is frozen, or one of the model as a whole: embedding, head, and
-        the last norm, which is frozen with those of all layers."""
+        """Return whether a part is frozen, in a layer or in the model as a whole: embedding, head,
+        and the last norm, which is frozen if the norms of all layers are."""
         if layer is not None:
             return part in self.pair(layer).frozen
         return part in self.outer or all(part in pair.frozen for pair in self.pairs)
 
     def freezing(self, chosen: Collection[Weights], layers: int) -> "Stack":
-        """The same layers with more of them frozen."""
+        """Return the same layers with more of them frozen."""
         pairs = [
             replace(pair, frozen=(*pair.frozen, *(p for p in pair.parts if (p, layer) in chosen)))
             for layer, pair in enumerate(self.fill(layers))
@@ -78,12 +81,12 @@ class Stack:
 
     @property
     def mixes(self) -> bool:
-        """Whether a layer mixes by position alone."""
+        """Whether some layer mixes by position alone."""
         return not all(pair.attends for pair in self.pairs)
 
     @property
     def attends(self) -> bool:
-        """Whether a layer has queries and keys."""
+        """Whether some layer has queries and keys."""
         return any(pair.attends for pair in self.pairs)
 
     @property
@@ -93,28 +96,28 @@ class Stack:
 
     @property
     def drawn(self) -> bool:
-        """Whether a layer has a matrix that a recipe describes."""
+        """Return whether some layer has a matrix that a recipe describes."""
         return any(MIXERS[pair.mixer].drawn for pair in self.pairs)
 
     def only(self, mixer: str) -> bool:
-        """Whether all layers have that mixer."""
+        """Return whether all layers have that mixer."""
         return all(pair.mixer == mixer for pair in self.pairs)
 
     @property
     def mixers(self) -> str:
-        """Of the layers: `mixing`, or `mixing*3 attention`."""
+        """The mixers of the layers, as in `mixing` or `mixing*3 attention`."""
         return Stack(tuple(Pair(mixer=pair.mixer) for pair in self.pairs)).structure
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """Every part that is frozen, if only in some layers, in the order of PARTS."""
+        """Every part that is frozen in some layer, in the order of PARTS."""
         found = {part for pair in self.pairs for part in pair.frozen} | {*self.outer}
         return tuple(part for part in PARTS if part in found)
 
     @property
     def name(self) -> str:
-        """As it is written: the variant's own name, `mixit*3 standard`. What is frozen of the model
-        as a whole is at the end."""
+        """The stack as it is written, by the variant's own name or as `mixit*3 standard`, followed
+        by what is frozen of the model as a whole."""
         if self.outer and len(self.pairs) == 1:
             return "-".join([self.pairs[0].mixer, "freeze", *self.frozen])
         outer = ["-".join(["freeze", *self.outer])] if self.outer else []
@@ -122,17 +125,17 @@ class Stack:
 
     @property
     def structure(self) -> str:
-        """The pairs without the names of variants, which may one day mean something else."""
+        """The pairs without the names of variants, whose meaning may change one day."""
         return _written(pair.structure for pair in self.pairs)
 
     @property
     def folder(self) -> str:
-        """The name, as a part of a path."""
+        """The name in a form that can be part of a path."""
         return as_folder(self.name)
 
 
 def as_folder(text: str) -> str:
-    """A stack as a part of a path: no spaces and stars, and not too long."""
+    """Return the name of a stack as part of a path, without spaces and stars, and shortened."""
     name = "_".join(text.replace("*", "x").split())
     if len(name) <= _LONGEST_NAME:
         return name
@@ -149,20 +152,20 @@ def _misfit(text: str, count: int, layers: int) -> ConfigError:
 
 def _written(names: Iterable[str]) -> str:
     runs = [(name, len(list(same))) for name, same in itertools.groupby(names)]
-    if len(runs) == 1:  # one pair, which repeats anyway
+    if len(runs) == 1:  # one pair, which repeats in any case
         return runs[0][0]
     return " ".join(name if count == 1 else f"{name}*{count}" for name, count in runs)
 
 
 def says_mixing(text: str) -> bool:
-    """Whether a stack that is written so has matrices of a recipe, whatever its layers."""
+    """Return whether a stack written like this has matrices of a recipe, whatever its layers."""
     mixers = [name for name, mixer in MIXERS.items() if mixer.drawn]
     names = [name for name, pair in PAIRS.items() if pair.mixer in mixers]
     return any(name in text for name in [*mixers, *names])
 
 
 def uniform(mixer: str, frozen: Iterable[str] = ()) -> Stack:
-    """A stack of one pair; `frozen` are names out of PARTS."""
+    """Return a stack of one pair; `frozen` are names out of PARTS."""
     frozen = tuple(frozen)
     for part in frozen:
         if part not in PARTS:
@@ -172,8 +175,8 @@ def uniform(mixer: str, frozen: Iterable[str] = ()) -> Stack:
 
 
 def read_stack(text: str, layers: int, outer: Iterable[str] = ()) -> Stack:
-    """The stack that is written so, for a model of so many layers; `outer` is frozen of the model
-    as a whole."""
+    """Return the stack that a text describes, for a model of `layers` layers; `outer` is frozen of
+    the model as a whole."""
     where = f"the stack {shown(text)}"
     pattern: list[Pair] = []
     count = 0
@@ -229,7 +232,8 @@ def _pair(name: str, where: str) -> Pair:
 
 
 def read_place(place: str, layers: int, where: str) -> range:
-    """The layers that a place such as `upper`, `2` or `2-5` stands for in a model of so many."""
+    """Return the layers that a place such as `upper`, `2` or `2-5` means in a model of `layers`
+    layers."""
     numbers = _RANGE.fullmatch(place)
     if numbers is None and place not in PLACES:
         raise unknown("place", place, [*PLACES, "2", "2-5"], where=where)

@@ -1,4 +1,4 @@
-"""Which form of the mixing matrices a model takes."""
+"""Chooses the form in which a model keeps its mixing matrices."""
 
 from typing import Literal
 
@@ -9,8 +9,8 @@ Storage = Literal["auto", Form]
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 STORED_SHARE = 0.5
-"""Of the memory that a run leaves free on a rank, how much its matrices may take. The other half is
-for what an estimate cannot know: fragments, and buffers of libraries."""
+"""The fraction of the memory that a run leaves free on a rank that its matrices may take. The rest
+is for what an estimate cannot know: fragmentation, and buffers of libraries."""
 _ROOM = 4 * 2**30
 
 
@@ -24,9 +24,9 @@ def choose_form(
     stages: int = 1,
     room: int | None = None,
 ) -> Form:
-    """`auto`: stored where the matrices fit, else generated. `layers`: those that have matrices;
-    None: all. `room`: bytes that all matrices of a rank may take, `room_for_matrices` of what a run
-    leaves; None: 4 GiB, where nobody knows."""
+    """Choose the form. `auto` means stored where the matrices fit, and generated otherwise.
+    `layers`: those that have matrices; None: all. `room`: bytes that all matrices of a rank may
+    take, as `room_for_matrices` computes them; None: 4 GiB, if nobody knows."""
     if storage != "auto":
         return storage
     layers = shape.layers if layers is None else layers
@@ -40,5 +40,6 @@ def choose_form(
 
 
 def room_for_matrices(free: int) -> int:
-    """`free`: bytes of a rank's memory that weights, gradients, moments and activations leave."""
+    """Return the bytes for matrices, given the bytes of a rank's memory that weights, gradients,
+    moments and activations leave `free`."""
     return max(0, int(STORED_SHARE * free))

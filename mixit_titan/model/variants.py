@@ -1,4 +1,5 @@
-"""Stacks with a name, the variants, and the keys of [model] that say what a model's layers are."""
+"""The variants, which are stacks with a name, and the keys of [model] that say what its layers
+are."""
 
 from collections.abc import Iterable
 
@@ -17,7 +18,8 @@ def find_stack(
     mixer: str | None = None,
     freeze: Iterable[str] | None = None,
 ) -> Stack:
-    """The layers of a model: a stack as it is written (model/stack.py), or one of equal layers."""
+    """Return the layers of a model, from a stack as written (model/stack.py) or from a variant or
+    mixer for all layers."""
     if stack is None:
         return find_variant(variant, mixer, freeze)
     for key, value in (("variant", variant), ("mixer", mixer)):
@@ -39,7 +41,7 @@ def find_stack(
 
 
 def _inside(part: str, stack: Stack) -> str:
-    """How a part of its layers is frozen by the stack itself."""
+    """Say how the stack itself would freeze a part of its layers."""
     mixer = next((pair.mixer for pair in stack.pairs if part in pair.parts), None)
     if mixer is None:
         return f"leave it out, no layer of {stack.name!r} has it"
@@ -47,7 +49,8 @@ def _inside(part: str, stack: Stack) -> str:
 
 
 def unknown_variant(what: str, name: str, allowed: Iterable[str], stack: str) -> ConfigError:
-    """`stack`: where a stack of several pairs belongs, which is no variant."""
+    """Return the error for an unknown variant; `stack` is the option or key that takes a stack of
+    several pairs, which is not a variant."""
     if set(name) & set(" *@"):
         return ConfigError(f"{what} {shown(name)} is a stack of pairs: name it with {stack}")
     return unknown(what, name, allowed)
@@ -56,7 +59,8 @@ def unknown_variant(what: str, name: str, allowed: Iterable[str], stack: str) ->
 def find_variant(
     variant: str | None = None, mixer: str | None = None, freeze: Iterable[str] | None = None
 ) -> Stack:
-    """A named stack, or one from its two halves; `freeze` takes the place of a variant's own."""
+    """Return a named stack, or one from its two halves; `freeze` takes the place of a variant's
+    own."""
     if variant is None:
         if mixer is None and freeze is None:
             raise ConfigError(f"model.variant is missing: one of {', '.join(VARIANTS)}")

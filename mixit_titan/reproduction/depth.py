@@ -20,9 +20,8 @@ from mixit_titan.tasks.choice import read_choice
 
 _FOLDER = Path(__file__).parent / "choices"
 CHOICES = tuple(_FOLDER / f"table6_{variant}.json" for variant in TABLE_6)
-SET = ("init_std", "embedding_std", "heads")
-"""The same for all that was tried of a model; the first two, the sizes of weights and embeddings at
-initialization, for both models."""
+SET = ("init_std", "embedding_std", "steps", "heads")
+"""The same in all trials of a model; all but the heads, the same for both models."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A table or a figure of the paper, and what it takes to make it again."""
+"""A table or a figure of the paper, and what it takes to reproduce it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,26 +16,27 @@ from mixit_titan.tasks.choice import FIRST_SEED
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of ours: a job for each seed, or the places of a search that comes first."""
+    """One result of ours: a job per seed, or the points of a search that has to run first."""
 
     places: tuple[tuple[Job, ...], ...] = ()
     value: Callable[[Result], float | list[float]] = lambda result: result["accuracy"]
-    """Of a job; several, if the job itself repeats what it measures."""
+    """The value of a job's result; a list if the job itself repeats its measurement."""
     counted: float | None = None
-    """What needs no job."""
+    """A value that needs no job."""
 
     @property
     def jobs(self) -> list[Job]:
+        """All jobs that it needs."""
         return [job for seeds in self.places for job in seeds]
 
     @property
     def searches(self) -> bool:
-        """Whether these jobs choose the settings of those that will be reported."""
+        """Whether these jobs choose the settings of the reported ones."""
         return any(job.settings.get("seed", 0) >= FIRST_SEED for job in self.jobs)
 
     @property
     def measured(self) -> Measured | None:
-        """None until all jobs have a result: of some seeds alone there is no figure."""
+        """The result; None until all jobs are finished, as a result needs all of its seeds."""
         if self.counted is not None:
             return Measured({"counted": self.counted}, exact=True)
         results = [job.result for job in self.jobs]
@@ -48,58 +49,63 @@ class Cell:
 
 
 Cells = dict[str, dict[str, Cell]]
-"""Row -> column -> figure."""
+"""Row -> column -> result."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exhibit:
+    """A table or figure: the paper's values, our jobs, the claims, and how to draw it."""
+
     id: str
     title: str
     row: str
-    """What a row is."""
+    """What the rows are."""
     column: str
-    """What a column is; where they are numbers, what is counted."""
+    """What the columns are; for numbers, what they count."""
     units: dict[str, Unit]
-    """Of each column, or of all under "all"."""
+    """The unit of each column; "all" for the others."""
     paper: Table
     claims: tuple[Claim, ...]
     cells: Callable[[Plan], Cells]
     draw: Callable[["Shown", Path], str | None]
-    """Draws the figure; returns what is to be seen in it, for those who do not see it; None where
-    there is nothing to draw yet."""
+    """Draws the figure and returns its alternative text; None if there is nothing to draw yet."""
     caption: str
     note: Callable[[Plan], str] = lambda plan: ""
-    """What a reader must know of the setting."""
+    """What a reader has to know about the setting."""
     choices: tuple[Path, ...] = ()
-    """At cpu scale: what `sweep --choose` wrote for it, in the place of the choice of its task."""
+    """At cpu scale: files of `sweep --choose` that replace the chosen settings of its task."""
     reviews: bool = False
-    """Whether reviews belong to it."""
+    """Whether it includes reviews."""
     by_default: bool = True
-    """Whether it is run without being named."""
+    """Whether it runs without being named."""
 
     def unit(self, column: str) -> Unit:
+        """The unit of a column."""
         return self.units.get(column) or self.units["all"]
 
 
 @dataclass(frozen=True)
 class Shown:
-    """An exhibit with our figures."""
+    """An exhibit with our results."""
 
     exhibit: Exhibit
     cells: Cells
     ours: dict[str, dict[str, Measured | None]]
-    """None: it is to be measured, and is not there."""
+    """Row -> column -> result; None: not measured yet."""
 
     @property
     def figures(self) -> Figures:
+        """The means of our results."""
         return means_of(self.ours)
 
     @property
     def rows(self) -> list[str]:
+        """The rows of the paper, then those that only we have."""
         return _union(self.exhibit.paper, self.ours)
 
     @property
     def columns(self) -> list[str]:
+        """The columns of the paper and ours; numbers are sorted."""
         named = _union(
             *(row for table in (self.exhibit.paper, self.ours) for row in table.values())
         )
@@ -107,7 +113,7 @@ class Shown:
 
 
 def jobs_of(cells: Cells) -> list[Job]:
-    """All that they need, what others wait for first."""
+    """All jobs that the cells need; those that others depend on come first."""
     found: dict[Path, Job] = {}
     for row in cells.values():
         for cell in row.values():
@@ -117,7 +123,7 @@ def jobs_of(cells: Cells) -> list[Job]:
 
 
 def measure(exhibit: Exhibit, cells: Cells) -> Shown:
-    """What the folders of its jobs hold."""
+    """The exhibit with the results that its jobs have written so far."""
     ours = {
         row: {column: cell.measured for column, cell in columns.items()}
         for row, columns in cells.items()

@@ -1,4 +1,4 @@
-"""All tables and figures of the paper, and after them one of ours, in the order of the report."""
+"""All tables and figures of the paper, then one of ours, in the order of the report."""
 
 from mixit_titan.errors import unknown
 from mixit_titan.reproduction.depth import TABLE_6_EXHIBIT
@@ -34,7 +34,7 @@ EXHIBITS: dict[str, Exhibit] = {
 
 
 def find_exhibits(names: list[str]) -> list[Exhibit]:
-    """Those of the names, or all that are run by default."""
+    """The named exhibits, or all that run by default; a ConfigError for an unknown name."""
     for name in names:
         if name not in EXHIBITS:
             raise unknown("exhibit in --only", name, EXHIBITS)

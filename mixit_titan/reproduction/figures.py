@@ -1,4 +1,4 @@
-"""Bars and lines of our figures, with the paper's beside them."""
+"""Bar charts and line charts of our results, with the paper's."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,15 +12,15 @@ from mixit_titan.reproduction.exhibit import Shown
 from mixit_titan.reproduction.verdicts import cell_name
 
 Chance = Sequence[tuple[str, Callable[[int], float]]]
-"""Guesses: a name, and the accuracy at a place."""
+"""Chance levels: a name, and the accuracy of guessing at each column."""
 
 _OTHERS = ("#17becf", "#d62728", "#8c564b")
 """For rows that are not variants."""
 
 
 def draw_bars(shown: Shown, path: Path) -> str:
-    """A group of bars for each column that has the unit of the first; a black line is the
-    paper's."""
+    """Draw a group of bars for each column with the unit of the first one; black lines mark the
+    paper's values. Returns the alternative text."""
     exhibit = shown.exhibit
     unit = exhibit.unit(shown.columns[0])
     columns = [column for column in shown.columns if exhibit.unit(column) is unit]
@@ -42,13 +42,13 @@ def draw_bars(shown: Shown, path: Path) -> str:
     axes.grid(axis="y", alpha=0.3)
     _finish(axes, shown, [Line2D([], [], color="black", linewidth=2, label="paper")])
     save_figure(figure, path)
-    return f"Bars of {unit.label}. {in_words(shown, columns)}"
+    return f"Bar chart of {unit.label}. {in_words(shown, columns)}"
 
 
 def draw_lines(shown: Shown, path: Path, *, linear: bool = False, chance: Chance = ()) -> str:
-    """A line for each row over the columns, which are numbers; dashed: the paper's; dotted: what a
-    guess gives, by its name. Each is thinner than the one below it, so that it does not hide it
-    where they meet."""
+    """Draw a line for each row over the columns, which are numbers; dashed: the paper's; dotted:
+    chance levels. Each line is thinner than the one it may cover, so that both stay visible.
+    Returns the alternative text."""
     exhibit = shown.exhibit
     unit = exhibit.unit(shown.columns[0])
     figure = Figure(figsize=(6.4, 3.4))
@@ -82,15 +82,16 @@ def draw_lines(shown: Shown, path: Path, *, linear: bool = False, chance: Chance
     axes.minorticks_off()
     axes.set_xlabel(exhibit.column)
     axes.grid(alpha=0.3)
-    dashed = Line2D([], [], color="grey", linestyle="--", label="paper")
+    dashed = Line2D([], [], color="gray", linestyle="--", label="paper")
     _finish(axes, shown, [*([dashed] if exhibit.paper else []), *guesses])
     save_figure(figure, path)
-    return f"Lines of {unit.label} over the {exhibit.column}. {in_words(shown, shown.columns)}"
+    return f"Line chart of {unit.label} over {exhibit.column}. {in_words(shown, shown.columns)}"
 
 
 def draw_interval(
     axes: Axes, place: float, shown: Shown, row: str, column: str, color: str = "#333333"
 ) -> None:
+    """Draw the 95% interval of one result, if it has one."""
     unit, ours = shown.exhibit.unit(column), shown.ours[row][column]
     interval = ours and not ours.exact and ours.interval(unit, cell_name(row, column))
     if interval:
@@ -122,6 +123,7 @@ def _finish(axes: Axes, shown: Shown, of_paper: list[Line2D]) -> None:
 
 
 def in_words(shown: Shown, columns: list[str]) -> str:
+    """Our results as sentences, for the alternative text of a figure."""
     said = []
     for row in shown.rows:
         ours = shown.ours.get(row, {})

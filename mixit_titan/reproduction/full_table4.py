@@ -1,5 +1,5 @@
-"""Table 4's own architecture on a CPU, for fewer epochs: accuracy over epochs, beside the paper's
-end points. Not run by default: it takes about an hour on two cores."""
+"""Table 4 with the paper's architecture on a CPU, for fewer epochs: accuracy over epochs, and the
+paper's end points. It does not run by default, as it takes about an hour on two cores."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _KEYS, _BATCH = 512, 4096
 _STEPS_PER_EPOCH = _KEYS**2 // _BATCH
 _EPOCHS = (2, 4, 8, 16)
 _PAPER_EPOCHS = "1250"
-"""10,000 steps, with the batches of up to 32,768 pairs that the authors' script takes."""
+"""10,000 steps with batches of up to 32,768 pairs, as in the authors' script."""
 _SETTINGS: dict[str, Any] = {
     **{"keys": _KEYS, "values": _KEYS, "vocab": 2 * _KEYS, "width": 128, "layers": 2, "heads": 4},
     **{"lr": 5e-3, "batch": _BATCH, "steps": _EPOCHS[-1] * _STEPS_PER_EPOCH, "warmup": 100},
@@ -29,7 +29,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def _cells(plan: Plan) -> Cells:
-    """One seed, unless --seeds says more; MixiT by the authors' code."""
+    """One seed unless --seeds says otherwise; MixiT as in the authors' code."""
     plan = dataclasses.replace(plan, seeds=plan.seeds or 1)
     found: Cells = {}
     for variant in TABLE_4:
@@ -44,7 +44,7 @@ def _cells(plan: Plan) -> Cells:
 
 
 def _curve(read: Callable[[Path], Result | None], folder: Path) -> Result | None:
-    """The result, and the accuracy after each of the epochs; a rehearsal has the last at all."""
+    """The result with the accuracy after each epoch; a rehearsal repeats its only one."""
     result = read(folder)
     if result is None:
         return None
@@ -66,11 +66,11 @@ FULL_TABLE_4_EXHIBIT = Exhibit(
     claims=(),
     cells=_cells,
     draw=draw_lines,
-    caption="Accuracy on 512 x 512 pairs at width 128 with 2 layers and 4 heads; diamonds: the "
-    "paper's, after about 1,250 epochs.",
+    caption="Accuracy on 512 x 512 pairs at width 128 with 2 layers and 4 heads. The table "
+    "has the paper's values, after about 1,250 epochs.",
     note=lambda plan: (
-        "Weights and embeddings start at 0.02 and mixit has the official recipe, as "
-        "in the authors' code; all variants have one learning rate and one budget."
+        "Weights and embeddings are initialized with standard deviation 0.02, and mixit has the "
+        "official recipe, as in the authors' code. All variants share one learning rate and budget."
     ),
     by_default=False,
 )

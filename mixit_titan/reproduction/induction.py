@@ -1,6 +1,6 @@
-"""What needs induction heads: Table 1, Figure 2 and Figure 3.
+"""Tasks that need induction heads: Table 1, Figure 2 and Figure 3.
 
-They share runs: one place of Figure 2 is Table 1's, and Figure 3 looks into its models.
+They share runs: one point of Figure 2 is Table 1's, and Figure 3 analyzes its models.
 """
 
 import shutil
@@ -39,8 +39,8 @@ def _table_1(plan: Plan) -> Cells:
 
 
 def _of_table_1(name: str, task: str) -> tuple[Claim, Claim]:
-    """The first two are within a tie of a point in the paper; a fixed mixing fails where frozen
-    queries and keys do not."""
+    """The order, in which the first two tie within a point in the paper, and the gap: fixed mixing
+    fails where frozen queries and keys do not."""
     standard = at_least(TABLE_1, "standard", name, 0.9, PERCENT)
     frozen_qk = at_least(TABLE_1, "frozen_qk", name, 0.8, PERCENT)
     order = "standard >= frozen_mlp > frozen_qk > mixit"
@@ -68,21 +68,21 @@ TABLE_1_EXHIBIT = Exhibit(
     claims=tuple(c for name, task in _TASKS.items() for c in _of_table_1(name, task)),
     cells=_table_1,
     draw=draw_bars,
-    caption="Accuracy of each model, with the paper's as a black line. A fixed random attention "
-    "cannot search for a token; random queries and keys can.",
+    caption="Accuracy of each model; black lines: the paper. Fixed random attention cannot search "
+    "for a token; random queries and keys can.",
 )
 
 
 def most_pairs(plan: Plan) -> list[int]:
-    """Table 1's is among them. The paper's figure has no list of its places; on a CPU they reach
-    beyond Table 1's, where frozen_qk falls too."""
+    """The x values of Figure 2, among them Table 1's. The paper does not list its own; on a CPU
+    ours extend beyond Table 1's, to where frozen_qk falls too."""
     most = _preset_pairs(plan)
     shares = (0.25, 0.5, 0.75, 1, 1.25) if plan.scale == "cpu" else (0.2, 0.4, 0.6, 0.8, 1)
     return [2, *(round(share * most) for share in shares)]
 
 
 def _figure_2(plan: Plan) -> Cells:
-    """Its places are many: only Table 1's has as many seeds as that."""
+    """The cells of Figure 2. It has many points, so only Table 1's has all seeds."""
     fewest, shared = plan.with_fewer_seeds(FEWEST_SEEDS), _preset_pairs(plan)
 
     def cell(variant: str, pairs: int) -> Cell:
@@ -100,13 +100,13 @@ def _preset_pairs(plan: Plan) -> int:
 
 
 def _draw_figure_2(shown: Shown, path: Path) -> str:
-    """With both guesses: any of the values that there are, and one of those in the sequence, which
-    is right in the mean of 1/m over m = 1..most."""
+    """Draw with both chance levels: guessing any value, and guessing a value of the sequence, which
+    is right with probability 1/m, averaged over m = 1..most."""
     jobs = (job for row in shown.cells.values() for cell in row.values() for job in cell.jobs)
     values = next((job.settings["vocab"] // 2 for job in jobs), 1)
     chance = (
-        ("guess: a value of the sequence", lambda n: sum(1 / m for m in range(1, n + 1)) / n),
-        ("guess: any value", lambda n: 1 / values),
+        ("chance: a value of the sequence", lambda n: sum(1 / m for m in range(1, n + 1)) / n),
+        ("chance: any value", lambda n: 1 / values),
     )
     return draw_lines(shown, path, linear=True, chance=chance)
 
@@ -115,7 +115,7 @@ _SOLVED = at_least(TABLE_1, "standard", "retrieval", 0.9, PERCENT, place=EVERY)
 
 FIGURE_2_EXHIBIT = Exhibit(
     id="figure2",
-    title="Figure 2: retrieval against the most pairs in a sequence",
+    title="Figure 2: retrieval over the largest number of pairs in a sequence",
     row="model",
     column="pairs",
     units={"all": PERCENT},
@@ -128,7 +128,7 @@ FIGURE_2_EXHIBIT = Exhibit(
             "pairs",
             PERCENT,
             needs=(_SOLVED,),
-            in_paper="a figure without values: MixiT falls at once",
+            in_paper="a figure without numbers: MixiT falls at once",
         ),
         falls_first(
             "figure2.frozen_qk",
@@ -141,7 +141,7 @@ FIGURE_2_EXHIBIT = Exhibit(
                 _SOLVED,
                 at_least(TABLE_1, "frozen_qk", "retrieval", 0.9, PERCENT, place=FIRST),
             ),
-            in_paper="a figure without values: Frozen-QK falls late",
+            in_paper="a figure without numbers: Frozen-QK falls late",
         ),
         stays(
             "figure2.others",
@@ -153,22 +153,23 @@ FIGURE_2_EXHIBIT = Exhibit(
                 _SOLVED,
                 at_least(TABLE_1, "frozen_mlp", "retrieval", 0.9, PERCENT, place=EVERY),
             ),
-            in_paper="a figure without values: the other two stay",
+            in_paper="a figure without numbers: the other two do not fall",
         ),
     ),
     cells=_figure_2,
     draw=_draw_figure_2,
     caption="Accuracy of models trained with at most N key-value pairs in a sequence, with 95% "
-    "intervals; dotted: what a guess gives.",
+    "intervals; dotted: chance levels.",
 )
 
 
 def _figure_3(plan: Plan) -> Cells:
-    """Of the two-layer frozen_qk models at the preset, which Table 1 has too."""
+    """The cells of Figure 3, from Table 1's frozen_qk models with two layers."""
     return heads_of(plan, task_point(plan, "retrieval", "frozen_qk", layers=2))
 
 
 def heads_of(plan: Plan, runs: tuple[Job, ...]) -> Cells:
+    """The head scores of runs, from one attention analysis each, and the runs' accuracy."""
     jobs = tuple(
         analysis("attention", run, plan.out / "attention" / run.folder.name, _ATTENTION)
         for run in runs
@@ -186,7 +187,7 @@ def heads_of(plan: Plan, runs: tuple[Job, ...]) -> Cells:
 _HEADS = {"previous-token head": "previous", "induction head": "induction"}
 _LAYERS = {"layer 1": 0, "layer 2": 1}
 _LEAST_SHARE = 1e-3
-"""Of uniform attention. A resampled mean of few seeds may be 0, which no share is."""
+"""The smallest uniform baseline to divide by: a resampled mean of few seeds can be 0."""
 _ATTENTION = {
     "uniform": {kind: float for kind in _HEADS.values()},
     "heads": [{"layer": json_form.COUNT, **{kind: float for kind in _HEADS.values()}}],
@@ -216,7 +217,7 @@ def _attends(id: str, head: str, layer: str, in_paper: str) -> Claim:
 
     return Claim(
         id=id,
-        says=f"the best {head} is in {layer}, with twice the share of uniform attention or more",
+        says=f"the best {head} is in {layer}, with at least twice the uniform baseline",
         right=right,
         shows=shows,
         effect=Effect(f"best of {layer} / uniform", times, ratio=True),
@@ -229,15 +230,15 @@ _FROZEN_QK = TABLE_1["frozen_qk"]["retrieval"]
 
 
 def _copy_maps(shown: Shown, path: Path) -> str | None:
-    """Of the first seed that is there; None while there are models only, and no maps of them."""
+    """Copy the maps of the first finished seed; None as long as no model has been analyzed."""
     jobs = shown.cells["induction head"]["uniform"].jobs
     done = next((job for job in jobs if job.result is not None), None)
     if done is None:
         return None
     shutil.copyfile(done.folder / "attention.png", path)
     said = [
-        f"The best {head} has {found['layer 1']:.2f} of its attention in layer 1 and "
-        f"{found['layer 2']:.2f} in layer 2, where uniform attention has {found['uniform']:.2f}."
+        f"The best {head} score is {found['layer 1']:.2f} in layer 1 and {found['layer 2']:.2f} in "
+        f"layer 2; the uniform baseline is {found['uniform']:.2f}."
         for head, found in shown.figures.items()
         if found.get("uniform") is not None
     ]
@@ -247,8 +248,8 @@ def _copy_maps(shown: Shown, path: Path) -> str | None:
 FIGURE_3_EXHIBIT = Exhibit(
     id="figure3",
     title="Figure 3: the induction head of a frozen_qk model on retrieval",
-    row="of frozen_qk",
-    column="figure",
+    row="frozen_qk",
+    column="value",
     units={"all": SHARE, "accuracy": PERCENT},
     paper={},
     claims=(
@@ -256,7 +257,7 @@ FIGURE_3_EXHIBIT = Exhibit(
             "figure3.previous",
             "previous-token head",
             "layer 1",
-            "a figure: a head of the first layer attends to the token before",
+            "a figure: a head of the first layer attends to the previous token",
         ),
         _attends(
             "figure3.induction",
@@ -267,7 +268,7 @@ FIGURE_3_EXHIBIT = Exhibit(
     ),
     cells=_figure_3,
     draw=_copy_maps,
-    caption="Attention of every layer and head on one example of the first seed; the two heads of "
-    "the paper's figure are found by their scores and outlined. The table has the best score "
-    "of each layer.",
+    caption="Attention maps of every layer and head on one example, for the first seed. The two "
+    "heads of the paper's figure are found by their scores and outlined; the table has the best "
+    "score of each layer and the uniform baseline.",
 )

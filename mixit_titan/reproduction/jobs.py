@@ -1,7 +1,7 @@
-"""What is run for the report: tasks, language models, analyses, the benchmark.
+"""The jobs behind the report: tasks, language models, analyses, the benchmark.
 
-A folder is named after what is run in it, so that a finished job is kept, and two exhibits that
-need the same one share it.
+A folder is named after the settings of its job, so that a finished job is kept, and exhibits that
+need the same job share it.
 """
 
 import dataclasses
@@ -31,48 +31,49 @@ from mixit_titan.tasks.options import field_names, preset_run, run_words
 from mixit_titan.tasks.settings import Run
 
 _SETTINGS = ("layers", "width", "heads", "lr", "batch", "steps", "seed")
-"""Of a task's run, beside its difficulty: what the report says."""
+"""The settings of a task's run that the report shows, besides its difficulty."""
 
 SEEDS, FEWER_SEEDS, FEWEST_SEEDS = 8, 5, 3
-"""How many by default: at cpu scale, of what is slower there, of the slowest and at paper scale."""
+"""The defaults at cpu scale, for slower jobs there, and for the slowest ones and at paper scale."""
 FIRST_REPORTED = 400
-"""Of the seeds below, some were looked at while settings were still open."""
+"""Some seeds below this one were seen while settings were still being chosen."""
 _CHOOSING = {"seed": FIRST_SEED, "held_out": "validation"}
 _FEWER = ("retrieval", "dyck", "yelp", "language model")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What all jobs depend on."""
+    """The options that all jobs depend on."""
 
     scale: Literal["cpu", "paper"]
     out: Path
     first_seed: int = FIRST_REPORTED
     seeds: int | None = None
-    """None: those of each kind of job."""
+    """None: the default of each kind of job."""
     steps: int | None = None
     search: bool = True
     text: str | None = None
     reviews: Path | None = None
     about_reviews: str = ""
-    """What the report says of them, or why there are none."""
+    """What the report says about the reviews, or why there are none."""
     failed: frozenset[Path] = frozenset()
-    """Folders of jobs that have failed: a search does without them."""
+    """Folders of failed jobs, which a search ignores."""
 
     def seeds_of(self, kind: str) -> range:
+        """The seeds of a kind of job."""
         cpu = FEWER_SEEDS if kind in _FEWER else SEEDS
         count = self.seeds or (FEWEST_SEEDS if self.scale == "paper" else cpu)
         return range(self.first_seed, self.first_seed + count)
 
     def with_fewer_seeds(self, most: int) -> "Plan":
-        """For runs that are slower, or more, than others of their kind."""
+        """The plan with at most `most` seeds, unless the user asked for more."""
         return dataclasses.replace(self, seeds=self.seeds or min(most, len(self.seeds_of(""))))
 
 
 def task_grid(plan: Plan, task: str, variant: str, **fixed: Any) -> tuple[tuple[Job, ...], ...]:
-    """The runs of one figure: a place, with all its seeds. The place is the preset, changed by
-    `fixed`. At paper scale it is searched for in the grid of Table 8, on validation and with a seed
-    that is not reported: until the search is over, these are its places."""
+    """The runs of one result: the preset, changed by `fixed`, with all seeds. At paper scale, the
+    settings come from a search over the grid of Table 8, on validation and with a seed that is not
+    reported; until it is finished, its points are returned instead."""
     grid = TABLE_8.get(task, {}) if plan.scale == "paper" and plan.search else {}
     free = {key: values for key, values in grid.items() if key not in fixed}
     if not free:
@@ -93,14 +94,15 @@ def task_grid(plan: Plan, task: str, variant: str, **fixed: Any) -> tuple[tuple[
 
 
 def task_point(plan: Plan, task: str, variant: str, **options: Any) -> tuple[Job, ...]:
-    """A run for each seed."""
+    """One run per seed, at the preset changed by `options`."""
     seeds = plan.seeds_of(task)
     return tuple(_task(plan, task, variant, options | {"seed": seed}) for seed in seeds)
 
 
 def stack_point(plan: Plan, task: str, stack: str, **options: Any) -> tuple[Job, ...]:
-    """A run for each seed, of a stack as it is written. Whatever was chosen for a variant, the
-    place is what all variants of the preset share: stacks are compared with one another."""
+    """One run per seed, for a stack as it is written on a command line. It takes the preset alone,
+    without settings that were chosen for some variant, since stacks are compared with each
+    other."""
     preset = preset_run(task, plan.scale, ["--stack", stack], chosen=False)
     preset = dataclasses.replace(preset, settings=dataclasses.replace(preset.settings, stack=stack))
     seeds = plan.seeds_of(task)
@@ -110,7 +112,7 @@ def stack_point(plan: Plan, task: str, stack: str, **options: Any) -> tuple[Job,
 def _task(
     plan: Plan, task: str, variant: str, options: dict[str, Any], preset: Run | None = None
 ) -> Job:
-    """`preset` is the variant's own, unless another is given."""
+    """The job of one run. `preset` is the variant's own unless it is given."""
     if plan.steps is not None:
         options = options | {"steps": plan.steps}
     if task == "yelp" and plan.reviews is not None:
@@ -145,7 +147,7 @@ def training(
     nproc: int | None = None,
 ) -> Job:
     """A language model from a file of train_configs, validated after its last step. `variant` is
-    the name of one, or a stack as it is written."""
+    the name of a variant, or a stack as it is written on a command line."""
     key = "--model.variant" if variant in VARIANTS else "--model.stack"
     words = [key, variant, "--debug.seed", str(seed), "--training.steps", str(steps)]
     words += ["--validator.freq", str(steps), "--validator.rows", "-1"]
@@ -159,19 +161,20 @@ def training(
         name=f"language model {variant} seed {seed}",
         steps=steps,
         nproc=nproc,
-        alone=plan.scale == "paper",  # it takes all GPUs of the machine
+        alone=plan.scale == "paper",  # it uses all GPUs of the machine
         settings={"task": "language model", "steps": steps, "seed": seed, **settings},
     )
     return dataclasses.replace(job, read=partial(_with_bits, job.read))
 
 
 def _with_bits(read: Callable[[Path], Result | None], folder: Path) -> Result | None:
-    """A validation also says bits per byte; those of the first versions do not."""
+    """The validation, if it has bits per byte; those of the first versions do not."""
     found = read(folder)
     return found if found and isinstance(found.get("bits_per_byte"), float) else None
 
 
 def benchmark(plan: Plan, variants: Sequence[str], options: dict[str, Any]) -> Job:
+    """A `mixit-titan bench` of some variants, which runs alone on the machine."""
     words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
     folder = plan.out / "bench" / _digest(["--variants", *variants, *words])
     own = {key.replace("-", "_"): value for key, value in options.items()}
@@ -194,8 +197,8 @@ def analysis(
     form: Form,
     complete: Callable[[Result], bool] = lambda found: True,
 ) -> Job:
-    """Of a run that another job trains. `form`, and whether it is `complete`: what is needed of the
-    JSON that it writes."""
+    """A `mixit-titan analyze` of a run that another job trains. It is done once its JSON has this
+    `form` and is `complete`."""
     return Job(
         folder=folder,
         name=f"{kind} of {run.name}",
@@ -227,8 +230,8 @@ _ROUNDS = MEASURED | {"variants": [MEASURED["variants"][0] | {"round_seconds": [
 
 
 def training_words(job: Job, plan: Plan) -> list[str] | None:
-    """What to type after `mixit-titan` for a job that trains. None: the rest is quick, or is to be
-    measured on a machine of its own."""
+    """What to type after `mixit-titan` for a job that trains. None for other jobs, which are quick
+    or need the machine to themselves."""
     match job.arguments:
         case Run() as run, folder:
             return ["task", *run_words(run, plan.scale), "--out", str(folder)]

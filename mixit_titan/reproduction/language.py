@@ -1,4 +1,4 @@
-"""Language models: Table 2, and Table 7 on the covariance between tokens."""
+"""Language models: Table 2, and Table 7 on the covariance of tokens."""
 
 from functools import partial
 
@@ -21,14 +21,14 @@ SOURCES, _TEXT = "Python sources", "your text"
 
 
 def _corpora(plan: Plan) -> list[str]:
-    """At cpu scale the sources of Python's standard library, and --text if it is given."""
+    """The corpora: at cpu scale, Python's standard library, and --text if it is given."""
     if plan.scale == "paper":
         return [*_CORPORA]
     return [SOURCES, *([_TEXT] if plan.text else [])]
 
 
 def models(plan: Plan, variant: str, corpus: str) -> tuple[Job, ...]:
-    """One for each seed, of a variant or a stack."""
+    """The language models of a variant or a stack, one per seed."""
     if plan.scale == "cpu":
         make = partial(_small, text=plan.text if corpus == _TEXT else STDLIB)
     else:
@@ -37,7 +37,7 @@ def models(plan: Plan, variant: str, corpus: str) -> tuple[Job, ...]:
 
 
 def _small(plan: Plan, variant: str, seed: int, *, text: str) -> Job:
-    """By bytes, unless the text is prepared with another tokenizer."""
+    """A small model on bytes, or on the tokens of a prepared text."""
     steps = plan.steps or _CPU_STEPS
     own = ["--data.path", text, "--training.global_batch_size", "16"]
     own += ["--lr_scheduler.warmup_steps", str(min(40, steps)), "--checkpoint.interval", "100"]
@@ -66,7 +66,7 @@ def _table_2(plan: Plan) -> Cells:
 
 
 def _order(corpus: str, unit: Unit, standard: float, mixit: float) -> Claim:
-    """With losses that tell a model which has learned something."""
+    """The order of the losses, at levels that only a model that has learned something reaches."""
     levels = {"standard": standard, "mixit": mixit}
     needs = (Level(row, corpus, unit, most=most, if_there=True) for row, most in levels.items())
     order = "standard < frozen_qk < mixit"
@@ -98,18 +98,19 @@ TABLE_2_EXHIBIT = Exhibit(
     ),
     cells=_table_2,
     draw=draw_bars,
-    caption="Validation loss, lower is better, with the paper's as a black line. The texts, the "
-    "tokens and the sizes differ: compare the order, not the values.",
+    caption="Validation loss (lower is better); black lines: the paper. Texts, tokenizers and "
+    "sizes differ from the paper's: compare the order, not the values.",
     note=lambda plan: (
         ""
         if plan.scale == "paper"
-        else "Ours are bits per byte, the paper's nats per token of the Llama-3 tokenizer."
+        else "Ours are bits per byte; the paper's are nats per token of the Llama 3 tokenizer."
     ),
 )
 
 
 def _table_7(plan: Plan) -> Cells:
-    """Of untrained models as large as Table 2's MixiT, whose validation text they read."""
+    """The cells of Table 7, from untrained models of the size of Table 2's MixiT, which read its
+    validation text."""
     jobs = tuple(
         analysis(
             "covariance",
@@ -133,6 +134,7 @@ _COVARIANCE = {"rows": [{"variant": str, "layers": COUNT, "trained": bool, "cova
 
 
 def at_start(found: Result, variant: str, layers: int) -> float:
+    """The covariance of a variant at initialization."""
     return _starts(found)[variant, layers]
 
 
@@ -148,7 +150,7 @@ def _has_all_starts(found: Result) -> bool:
 
 TABLE_7_EXHIBIT = Exhibit(
     id="table7",
-    title="Table 7: covariance between the last states of different tokens",
+    title="Table 7: covariance between the last hidden states of different tokens",
     row="model",
     column="layers",
     units={"all": COVARIANCE},
@@ -160,10 +162,10 @@ TABLE_7_EXHIBIT = Exhibit(
     ),
     cells=_table_7,
     draw=draw_lines,
-    caption="Mean over sequences and pairs of tokens; dashed: the paper's. Layer by layer, random "
-    "attention makes all tokens alike; mixing does so far less.",
+    caption="Mean over sequences and pairs of tokens; dashed: the paper. With depth, random "
+    "attention makes all tokens more similar; mixing does so far less.",
     note=lambda plan: (
         "The models are at initialization, as the size of the paper's values suggests: training "
-        "makes all states far larger. So these claims need no level that is learned."
+        "makes all states far larger. These claims therefore require no learned level."
     ),
 )

@@ -1,13 +1,14 @@
-"""report.md: what report.json holds, as text."""
+"""report.md: the content of report.json as text."""
 
 from typing import Any
 
-from mixit_titan.reproduction.verdicts import VERDICTS
+from mixit_titan.reproduction.verdicts import FAILS, HOLDS, VERDICTS, WEAKLY
 from mixit_titan.tables import markdown_table
 
 
 def markdown_report(found: dict[str, Any]) -> str:
-    lines = ["# The paper's tables and figures, and ours", "", summary(found), ""]
+    """The page; `found` is the content of report.json."""
+    lines = ["# Reproduction of the paper's tables and figures", "", summary(found), ""]
     claims = [
         (
             f"`{c['id']}` {c['says']}",
@@ -19,38 +20,46 @@ def markdown_report(found: dict[str, Any]) -> str:
         )
         for c in found["claims"]
     ]
-    header = ("claim", "needs", "verdict", "resamples right", "paper", "ours")
+    header = ("claim", "required levels", "verdict", "right in resamples", "paper", "ours")
     if claims:
         lines.append(markdown_table(header, claims))
     lines += _image(found["summary"])
     for entry in found["exhibits"]:
         lines += _section(entry)
     for title, said in (
-        ("What is different, and why", found["differences"]),
-        ("Where the paper does not agree with itself", found["inconsistencies"]),
+        ("Differences from the paper's setup", found["differences"]),
+        ("Inconsistencies within the paper", found["inconsistencies"]),
     ):
         lines += [f"## {title}", "", *(f"- **{key}**: {text}" for key, text in said.items()), ""]
     return "\n".join(lines)
 
 
+_PLURAL = {HOLDS: "hold", WEAKLY: "hold weakly", FAILS: "do not hold"}
+
+
 def summary(found: dict[str, Any]) -> str:
+    """Scale, verdicts and environment in two sentences."""
     verdicts = [claim["verdict"] for claim in found["claims"]]
-    counts = "; ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in VERDICTS)
+    counts = ", ".join(_counted(verdicts.count(verdict), verdict) for verdict in VERDICTS)
     where = found["environment"]
     steps = f", a rehearsal of {found['steps']} steps" if found["steps"] else ""
     return (
-        f"Scale {found['scale']}{steps}, seeds from {found['first_seed']:,} on. "
-        f"{len(verdicts)} claims: {counts}. {where['device']}, {where['cores']} cores, "
+        f"At {found['scale']} scale{steps}, with seeds from {found['first_seed']:,} on: "
+        f"{len(verdicts)} claims, {counts}. Run on {where['device']} with {where['cores']} cores, "
         f"torch {where['torch']}, Python {where['python']}, mixit_titan {where['mixit_titan']} "
-        f"at commit {where['commit'] or 'unknown'}; {found['seconds']:,.0f} s of one process."
+        f"at commit {where['commit'] or 'unknown'}; {found['seconds']:,.0f} s of process time."
     )
+
+
+def _counted(number: int, verdict: str) -> str:
+    return f"{number} {verdict if number == 1 else _PLURAL.get(verdict, verdict)}"
 
 
 def _section(entry: dict[str, Any]) -> list[str]:
     lines = [f"## {entry['title']}", "", _values(entry), *_image(entry)]
     if entry["budgets"]:
-        lines += ["Budget of one training:", "", _budgets(entry)]
-    lines.append(f"{entry['setting']}. {entry['seconds']:,.0f} s of one process.")
+        lines += ["Budget of one training run:", "", _budgets(entry)]
+    lines.append(f"Settings: {entry['setting']}. {entry['seconds']:,.0f} s of process time.")
     return [*lines, *(f"- {note}" for note in entry["notes"]), "", f"    {entry['command']}", ""]
 
 
@@ -82,16 +91,18 @@ def _budgets(entry: dict[str, Any]) -> str:
 
 
 def budget_columns(entry: dict[str, Any]) -> list[str]:
+    """The columns in which any row was trained."""
     return [c for c in entry["columns"] if any(c in said for said in entry["budgets"].values())]
 
 
 def budget_text(said: dict[str, Any]) -> str:
+    """`500 steps, 16,000 examples, 1.2e+11 FLOPs`, and how many runs stopped early."""
     stopped = said["stopped_early"]
     early = ""
     if stopped:
         first, last = min(said["steps_taken"]), max(said["steps_taken"])
         at = f"{first:,}" if first == last else f"{first:,} to {last:,}"
-        early = f"; solved: {stopped} of {len(said['steps_taken'])} stopped early, at step {at}"
+        early = f"; {stopped} of {len(said['steps_taken'])} solved it and stopped at step {at}"
     return (
         f"{said['steps']:,} steps, {said['examples']:,} examples, {said['flops']:.2g} FLOPs{early}"
     )

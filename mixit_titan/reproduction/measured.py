@@ -1,14 +1,14 @@
-"""A figure of ours: a value for each seed, their mean, and its interval.
+"""A result of ours: a value for each seed, their mean, and its interval.
 
 The interval is a percentile bootstrap over the seeds, widened for small samples. The plain one is
-far too narrow for three or five seeds: resampled means spread by sqrt((n - 1) / n) too little, and
-a normal quantile stands where Student's belongs. So each resampled mean is moved away from the mean
-by the factor
+far too narrow for three or five seeds: the spread of resampled means is too small by a factor of
+sqrt((n - 1) / n), and it uses a normal quantile where Student's is needed. Each resampled mean is
+therefore moved away from the mean by the factor
 
     sqrt(n / (n - 1)) * t(0.975, n - 1) / 1.96
 
-(2.69 for three seeds, 1.58 for five), after which the interval covers about as often as it says
-(tests/reproduction/test_measured.py draws samples and counts). One seed has no interval.
+(2.69 for three seeds, 1.58 for five), after which the interval has about its nominal coverage
+(tests/reproduction/test_measured.py draws samples and counts). A single seed has no interval.
 """
 
 import math
@@ -27,18 +27,21 @@ _SHARES = (0.025, 0.975)
 
 @dataclass(frozen=True)
 class Measured:
+    """A result, as one value per seed."""
+
     values: Mapping[str, float]
-    """By seed, or by what else is repeated."""
+    """Values by seed, or by round of the benchmark."""
     exact: bool = False
-    """Counted, and not measured."""
+    """Whether it is counted instead of measured."""
 
     @property
     def mean(self) -> float:
+        """The mean over the seeds."""
         return sum(self.values.values()) / len(self.values)
 
     def resampled(self, unit: Unit, name: str) -> np.ndarray | None:
-        """(RESAMPLES,) means of resampled seeds, always the same for a `name`; None where there is
-        nothing to resample. What is compared by ratios is moved by a factor."""
+        """Means of resampled seeds, (RESAMPLES,), always the same ones for a `name`; None for a
+        single seed. Values with a logarithmic unit are widened as ratios."""
         if self.exact:
             return np.full(RESAMPLES, self.mean)
         if len(self.values) < 2:
@@ -52,15 +55,17 @@ class Measured:
         return np.clip(self.mean + wide * (means - self.mean), unit.least, unit.most)
 
     def interval(self, unit: Unit, name: str) -> tuple[float, float] | None:
+        """The 95% interval of the mean; None for a single seed."""
         means = self.resampled(unit, name)
         return None if means is None else interval_of(means)
 
 
 def widening(count: int) -> float:
-    """How much further from the mean than plain resampled means, for so many values."""
+    """The factor by which resampled means of `count` values are moved away from the mean."""
     return math.sqrt(count / (count - 1)) * student(count - 1) / NORMAL
 
 
 def interval_of(resampled: np.ndarray) -> tuple[float, float]:
+    """The central 95% of resampled values."""
     low, high = np.quantile(resampled, _SHARES)
     return float(low), float(high)

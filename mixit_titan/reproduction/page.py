@@ -1,4 +1,4 @@
-"""report.html: one file with its figures inside, for any width, by day and by night."""
+"""report.html: one file with embedded figures, for any screen width, in light and dark mode."""
 
 import base64
 import struct
@@ -78,8 +78,8 @@ pre { overflow-x: auto; padding: .5rem .7rem; margin: .75rem 0 0; border-radius:
 
 
 def html_page(found: dict[str, Any], summary: str, out: Path) -> str:
-    """`found` is what report.json holds, its figures are in `out`."""
-    title = "Is random attention sufficient? The paper's figures, and ours"
+    """The page. `found` is the content of report.json; the figures are in `out`."""
+    title = "Is Random Attention Sufficient for Sequence Modeling? A reproduction"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -93,14 +93,14 @@ def html_page(found: dict[str, Any], summary: str, out: Path) -> str:
 <main>
 <header>
 <h1>{escape(title)}</h1>
-<p class="soft">arXiv 2506.01115, done again by mixit_titan. {escape(summary)}</p>
+<p class="soft">arXiv 2506.01115, reproduced with mixit_titan. {escape(summary)}</p>
 {_counts(found["claims"])}
 {_figure(found["summary"], out)}
 {_links(found["exhibits"])}
 </header>
 {"".join(_section(entry, out) for entry in found["exhibits"])}
-{_facts("What is different, and why", found["differences"])}
-{_facts("Where the paper does not agree with itself", found["inconsistencies"])}
+{_facts("Differences from the paper's setup", found["differences"])}
+{_facts("Inconsistencies within the paper", found["inconsistencies"])}
 </main>
 </body>
 </html>
@@ -132,7 +132,7 @@ def _section(entry: dict[str, Any], out: Path) -> str:
 {_table(entry)}
 {_figure(entry, out)}
 {_budgets(entry)}
-<p class="soft">{escape(entry["setting"])}. {entry["seconds"]:,.0f} s of one process.</p>
+<p class="soft">Settings: {escape(entry["setting"])}. {entry["seconds"]:,.0f} s of process time.</p>
 {f'<ul class="notes">{notes}</ul>' if notes else ""}
 <pre>{escape(entry["command"])}</pre>
 </section>
@@ -145,7 +145,7 @@ def _facts(title: str, facts: dict[str, str]) -> str:
 
 
 def _budgets(entry: dict[str, Any]) -> str:
-    """What a training was allowed, folded in: the claims are first."""
+    """The budgets of an exhibit, collapsed by default."""
     if not entry["budgets"]:
         return ""
     columns = budget_columns(entry)
@@ -158,7 +158,7 @@ def _budgets(entry: dict[str, Any]) -> str:
     different = ", ".join(entry["unequal_budgets"])
     marked = f"unequal: {different}" if different else "equal"
     return (
-        f"<details><summary>Budget of one training ({escape(marked)})</summary>"
+        f"<details><summary>Budget of one training run ({escape(marked)})</summary>"
         f'<div class="box"><table><thead><tr><th scope="col">{escape(entry["row"])}</th>{head}'
         f"</tr></thead><tbody>{''.join(body)}</tbody></table></div></details>"
     )
@@ -167,11 +167,11 @@ def _budgets(entry: dict[str, Any]) -> str:
 def _claim(claim: dict[str, Any]) -> str:
     verdict = claim["verdict"]
     said = {
-        "needs": "; ".join(claim["needs"]),
+        "requires": "; ".join(claim["needs"]),
         "paper": claim["paper"],
         "ours": claim["ours"],
         "not reached": "; ".join(claim["unmet"]),
-        "resamples": "" if claim["share"] is None else f"{claim['share']:.1%} right",
+        "right in": "" if claim["share"] is None else f"{claim['share']:.1%} of resamples",
     }
     lines = "".join(f"<dt>{key}</dt><dd>{escape(text)}</dd>" for key, text in said.items() if text)
     return (
@@ -181,7 +181,7 @@ def _claim(claim: dict[str, Any]) -> str:
 
 
 def _table(entry: dict[str, Any]) -> str:
-    """Ours, and below it the paper's. A wide one scrolls inside its box."""
+    """Our results, with the paper's below each. A wide table scrolls inside its box."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in entry["columns"])
     body = []
     for row in entry["rows"]:
@@ -189,7 +189,7 @@ def _table(entry: dict[str, Any]) -> str:
         body.append(f'<tr><th scope="row">{_name(row["name"])}</th>{cells}</tr>')
     over = all(name.isdigit() for name in entry["columns"])
     corner = f"{entry['row']} by {entry['column']}" if over else entry["row"]
-    label = escape(f"{entry['title']}: figures")
+    label = escape(f"{entry['title']}: results")
     return (
         f'<div class="box" role="region" tabindex="0" aria-label="{label}"><table><thead><tr>'
         f'<th scope="col">{escape(corner)}</th>{head}</tr></thead>'
@@ -198,13 +198,13 @@ def _table(entry: dict[str, Any]) -> str:
 
 
 def _name(row: str) -> str:
-    """With the color that a variant has in all figures."""
+    """The name of a row, with the color of its variant in all figures."""
     dot = f'<span class="dot" style="background: {COLORS[row]}"></span>' if row in COLORS else ""
     return dot + escape(row)
 
 
 def _cell(text: dict[str, str]) -> str:
-    """`text` of a cell in report.json."""
+    """A table cell, from the `text` of a cell in report.json."""
     measured = text["ours"] not in ("", NOT_RUN)
     ours = f"<b>{escape(text['ours'])}</b>" if measured else f"<i>{text['ours'] or '&ndash;'}</i>"
     below = [
@@ -216,7 +216,7 @@ def _cell(text: dict[str, str]) -> str:
 
 def _figure(entry: dict[str, Any], out: Path) -> str:
     if entry["figure"] is None:
-        return '<p class="soft">No figure yet: not run.</p>'
+        return '<p class="soft">No figure yet, as nothing has been run.</p>'
     png = (out / entry["figure"]).read_bytes()
     width, height = (2 * size // 3 for size in struct.unpack(">II", png[16:24]))  # PNG's header
     data = base64.b64encode(png).decode()

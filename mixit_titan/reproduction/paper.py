@@ -1,6 +1,6 @@
-"""The figures of the paper: arXiv 2506.01115, Tables 1 to 7 and Appendix D.
+"""The results in the paper: arXiv 2506.01115, Tables 1 to 7 and Appendix D.
 
-Row -> column -> value. Accuracies are shares. Its Figures 2 and 3 print no values.
+Row -> column -> value, with accuracies from 0 to 1. Its Figures 2 and 3 print no numbers.
 """
 
 Table = dict[str, dict[str, float]]
@@ -54,7 +54,7 @@ THROUGHPUT: Table = {
     "mixit": {"ratio to standard": 1.320, "samples/s": 1349.0},
 }
 
-# Table 8: what the authors searched. "128 to 512" is taken to be powers of two.
+# Table 8: the grid of the authors' search. "128 to 512" is read as powers of two.
 _ALGORITHMIC = {
     "layers": (2, 4, 8),
     "width": (512, 1024),
@@ -80,23 +80,23 @@ TABLE_8: dict[str, dict[str, tuple[float, ...]]] = {
 }
 
 INCONSISTENCIES = {
-    "Table 2 and the text": "FineWeb-edu of Frozen-QK is 3.16 in one place and 3.15 in another. "
-    "3.16 is taken.",
-    "Table 4 and the text": "The text swaps bits per parameter that the table has. The table's "
-    "follow from its accuracies and counts (9 bits x 512 x 512 pairs x accuracy / parameters), and "
-    "are taken.",
-    "Tables 3, 5 and 9, addition": "The best MixiT is said to have 64 heads at width 512 and 100%; "
-    "with 64 heads at width 512, Table 5 has 50.72%.",
-    "Tables 3, 5 and 9, Dyck-1": "The best MixiT is said to have 64 heads at width 512 and 96.17%; "
-    "with 64 heads at width 512, Table 5 has 89.38%.",
-    "Tables 8 and 9": "The best modular addition has 32 heads, which are not among those searched "
-    "(4, 8, 16, 64).",
-    "Appendix D, MixiT": "1349.0 to 1022.8 samples per second is 1.319, and 1.320 is printed.",
+    "Table 2 and the text": "The loss of Frozen-QK on FineWeb-edu is 3.16 in one and 3.15 in the "
+    "other; we use 3.16.",
+    "Table 4 and the text": "The text swaps bits per parameter with respect to the table. The "
+    "table's values follow from its accuracies and counts (9 bits x 512 x 512 pairs x accuracy / "
+    "parameters); we use those.",
+    "Tables 3, 5 and 9, addition": "The best MixiT is listed with 64 heads at width 512 and 100%; "
+    "in Table 5, 64 heads at width 512 reach 50.72%.",
+    "Tables 3, 5 and 9, Dyck-1": "The best MixiT is listed with 64 heads at width 512 and 96.17%; "
+    "in Table 5, 64 heads at width 512 reach 89.38%.",
+    "Tables 8 and 9": "The best model on modular addition has 32 heads, which is not in the "
+    "searched grid (4, 8, 16, 64).",
+    "Appendix D, MixiT": "1349.0 over 1022.8 samples per second is 1.319, but 1.320 is printed.",
     "Appendix D, Frozen-QK": "1.239 times the throughput of Standard is explained neither by FLOPs "
     "(1.018 times at its shape) nor by kernel launches: the forward pass is that of Standard.",
-    "Equation 2.3 and the authors' code": "The code, from which the tables came, draws a standard "
+    "Equation 2.3 and the authors' code": "The code, which produced the tables, draws a standard "
     "deviation per head between 1/sqrt(m d_head) and 1/sqrt(m), has a head 0 that is not random, "
-    "and weighs residuals; the equation has 1/sqrt(n m) for all.",
-    "All tables": "No number of seeds is given, and no variance.",
+    "and weights residuals; the equation has 1/sqrt(n m) throughout.",
+    "All tables": "Neither the number of seeds nor any variance is given.",
 }
-"""Where -> what does not agree within the paper, or with its code."""
+"""Where -> what is inconsistent within the paper, or with its code."""

@@ -1,4 +1,4 @@
-"""report.json, report.md and report.html: each exhibit with the paper's figures and ours."""
+"""report.json, report.md and report.html: every exhibit with the paper's results and ours."""
 
 import shlex
 from collections.abc import Collection, Iterable
@@ -26,7 +26,7 @@ from mixit_titan.versions import environment
 def write_report(
     plan: Plan, planned: dict[str, tuple[Exhibit, Cells]], failed: Collection[Path]
 ) -> dict:
-    """What the folders hold now; returns what is in report.json."""
+    """Write the report on all finished jobs; returns the content of report.json."""
     entries = [_entry(plan, exhibit, cells, failed) for exhibit, cells in planned.values()]
     claims = [claim for entry in entries for claim in entry["claims"]]
     jobs = {job.folder: job for _, cells in planned.values() for job in jobs_of(cells)}
@@ -58,8 +58,8 @@ def write_report(
 def _summary(claims: list[dict[str, Any]], out: Path) -> dict[str, Any]:
     alt = draw_summary(claims, out / "figures" / "summary.png")
     caption = (
-        "The size of every claim's effect, in the paper and here, with 95% intervals. Sizes need "
-        "not agree, as models and tasks are smaller: the verdict is decided by the claim."
+        "The effect size of every claim, in the paper and here, with 95% intervals. Effect sizes "
+        "need not agree, as models and tasks are smaller: the claim alone decides the verdict."
     )
     return {"figure": "figures/summary.png" if alt else None, "alt": alt or "", "caption": caption}
 
@@ -102,7 +102,7 @@ def _rows(shown: Shown) -> list[dict[str, Any]]:
 
 
 def _cell(shown: Shown, row: str, column: str) -> dict[str, Any]:
-    """Values, and how they are written: "" is a figure that nobody asked for."""
+    """The values of a cell and their text, which is "" for a result that is not planned."""
     unit = shown.exhibit.unit(column)
     paper = shown.exhibit.paper.get(row, {}).get(column)
     asked = column in shown.ours.get(row, {})
@@ -122,7 +122,7 @@ def _cell(shown: Shown, row: str, column: str) -> dict[str, Any]:
 
 
 def _figure(shown: Shown, out: Path) -> dict[str, Any]:
-    """Drawn where there is anything of ours to be seen."""
+    """The figure, drawn if there is any result of ours to show."""
     exhibit = shown.exhibit
     path = out / "figures" / f"{exhibit.id}.png"
     alt = None
@@ -138,7 +138,7 @@ def _own_jobs(cells: Cells) -> list[Job]:
 
 
 def _setting(jobs: Iterable[Job]) -> str:
-    """`retrieval: pairs 2/4/7/10, layers 2, ...; hop: ...`, from the settings of the jobs."""
+    """The settings of the jobs: `retrieval: pairs 2/4/7/10, layers 2, ...; hop: ...`."""
     tasks: dict[str, dict[str, dict[str, None]]] = {}
     for job in jobs:
         keys = tasks.setdefault(job.settings["task"], {})
@@ -163,8 +163,8 @@ def _notes(note: str, left: list[Job], total: int, failed: Collection[Path]) -> 
 
 
 def _choices(exhibit: Exhibit, jobs: Iterable[Job]) -> dict[str, Any]:
-    """Where the settings come from: files that `sweep --choose` wrote, by their names. Nothing was
-    chosen for a stack."""
+    """The files of `sweep --choose` that settings come from, by name. Stacks have no chosen
+    settings."""
     tasks = {job.settings["task"] for job in jobs if not _of_stack(job)}
     own = {file.stem: read_choice(file) for file in exhibit.choices}
     folder = "reproduction" if own else "tasks"
@@ -184,12 +184,12 @@ def _of_stack(job: Job) -> bool:
 
 
 def _command(plan: Plan, exhibit: str) -> str:
-    """What makes an exhibit again."""
+    """The command that reproduces an exhibit."""
     words = ["mixit-titan", "reproduce", "--scale", plan.scale, "--only", exhibit]
     options = ("first_seed", "seeds", "steps", "text", "reviews", "out")
     for key in options:
         value = getattr(plan, key)
-        if value not in (None, 0, plan.out / film_reviews.NAME):  # which comes by itself
+        if value not in (None, 0, plan.out / film_reviews.NAME):  # downloaded by default
             words += [f"--{key.replace('_', '-')}", str(value)]
     words += [] if plan.search else ["--no-search"]
     return shlex.join(words)

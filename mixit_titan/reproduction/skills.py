@@ -1,4 +1,4 @@
-"""What works without learned attention: Tables 3 to 5."""
+"""Tasks that need no learned attention: Tables 3 to 5."""
 
 from mixit_titan.model.accounting import count
 from mixit_titan.model.shapes import find_flavor
@@ -23,14 +23,14 @@ _TASKS = {
 
 
 def _tasks(plan: Plan, names: list[str]) -> list[str]:
-    """Reviews are not made here: they come from a file, or at paper scale from the hub."""
+    """The tasks that can run: reviews need a file or, at paper scale, the hub."""
     has_reviews = plan.reviews is not None or plan.scale == "paper"
     return [name for name in names if name != "Yelp" or has_reviews]
 
 
 def _about_reviews(plan: Plan) -> str:
     missing = (
-        "" if "Yelp" in _tasks(plan, ["Yelp"]) else "Yelp is not run: name reviews by --reviews."
+        "" if "Yelp" in _tasks(plan, ["Yelp"]) else "Yelp is not run: give reviews with --reviews."
     )
     return plan.about_reviews or missing
 
@@ -46,16 +46,16 @@ def _table_3(plan: Plan) -> Cells:
 
 
 def _easier(plan: Plan, task: str) -> dict[str, int]:
-    """The cpu preset of memorization is Table 4's, of which a model cannot learn all: here are a
-    quarter of its pairs."""
+    """Options that make memorization solvable: its cpu preset is Table 4's, which is beyond the
+    capacity of the model, so Table 3 has a quarter of the pairs."""
     if task != "memorization" or plan.scale != "cpu":
         return {}
     return {"keys": preset_run(task, plan.scale, []).task.keys // 2}
 
 
 def _level(name: str) -> float:
-    """The share of the paper's accuracy that a claim needs. Sentences on films, which take Yelp's
-    place where the hub is out of reach, say less than a review of 256 words."""
+    """The share of the paper's accuracy that a claim requires. It is lower for reviews, as the film
+    review snippets that stand in for Yelp say less than a review of 256 words."""
     return 0.7 if name == "Yelp" else 0.9
 
 
@@ -80,7 +80,7 @@ TABLE_3_EXHIBIT = Exhibit(
     ),
     cells=_table_3,
     draw=draw_bars,
-    caption="Accuracy of each model, with the paper's as a black line.",
+    caption="Accuracy of each model; black lines: the paper.",
     note=_about_reviews,
     reviews=True,
 )
@@ -100,7 +100,7 @@ def _table_4(plan: Plan) -> Cells:
 
 
 def _trained(variant: str) -> int:
-    """In the paper's shape, at any scale."""
+    """Trained parameters at the paper's shape, whatever the scale."""
     return count(find_flavor("table4"), find_variant(variant)).trainable
 
 
@@ -108,7 +108,7 @@ _BY_ACCURACY = "standard > frozen_qk >= mixit > frozen_mlp"
 _REMEMBER = ("standard", "frozen_qk", "mixit")
 TABLE_4_EXHIBIT = Exhibit(
     id="table4",
-    title="Table 4: memorization that is not saturated",
+    title="Table 4: memorization below saturation",
     row="model",
     column="figure",
     units={"accuracy": PERCENT, "bits per parameter": BITS, "trained": COUNT},
@@ -141,14 +141,14 @@ TABLE_4_EXHIBIT = Exhibit(
     ),
     cells=_table_4,
     draw=draw_bars,
-    caption="Share of random pairs that are memorized, with the paper's as a black line: "
-    "the MLP is what memorizes.",
-    note=lambda plan: "The trained parameters are counted in the paper's shape at any scale.",
+    caption="Share of random pairs that are memorized; black lines: the paper. It is the MLP that "
+    "memorizes.",
+    note=lambda plan: "Trained parameters are counted at the paper's shape, whatever the scale.",
 )
 
 
 _TABLE_5_STEPS = {"Dyck-1": 1000}
-"""At cpu scale, where those of the preset are enough for any number of heads."""
+"""Steps at cpu scale that differ from the preset; they are enough for any number of heads."""
 
 
 def _table_5(plan: Plan) -> Cells:
@@ -165,7 +165,7 @@ def _table_5(plan: Plan) -> Cells:
 
 TABLE_5_EXHIBIT = Exhibit(
     id="table5",
-    title="Table 5: MixiT by the number of heads",
+    title="Table 5: MixiT over the number of heads",
     row="task",
     column="heads",
     units={"all": PERCENT},
@@ -198,8 +198,8 @@ TABLE_5_EXHIBIT = Exhibit(
     ),
     cells=_table_5,
     draw=draw_lines,
-    caption="Accuracy of mixit; dashed: the paper's. Each head is one fixed sum of the tokens "
-    "before, so that more heads tell more.",
+    caption="Accuracy of mixit; dashed: the paper. Each head is one fixed sum of the tokens before "
+    "it, so more heads carry more information.",
     note=_about_reviews,
     reviews=True,
 )

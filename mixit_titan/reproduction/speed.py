@@ -1,4 +1,4 @@
-"""Appendix D: the throughput of training."""
+"""Appendix D: training throughput."""
 
 import statistics
 from typing import Any
@@ -14,7 +14,7 @@ from mixit_titan.reproduction.jobs import Plan, benchmark
 from mixit_titan.reproduction.paper import THROUGHPUT
 from mixit_titan.reproduction.units import RATE, RATIO
 
-# The paper's shape but for the vocabulary, which a CPU would spend its time on.
+# The paper's shape with a smaller vocabulary, which would dominate the time on a CPU.
 _CPU = {"width": "512", "layers": 12, "heads": 8, "vocab": 8192, "seq-len": "256", "batch": "4"}
 _ROUNDS = {"rounds": 24}
 _PAPER = {"flavor": "paper", "batch": "64"}
@@ -22,8 +22,8 @@ _REHEARSAL = {"flavor": "debug", "batch": "4"}
 
 
 def _cells(plan: Plan) -> Cells:
-    """Every round of the benchmark is one step of each model, one after another: what the seeds are
-    elsewhere."""
+    """Each round of the benchmark, which is one step of each model in turn, plays the part of a
+    seed."""
     at = _REHEARSAL if plan.steps else (_CPU if plan.scale == "cpu" else _PAPER) | _ROUNDS
     job = benchmark(plan, tuple(THROUGHPUT), at)
     figures = {"ratio to standard": _ratios, "samples/s": _rates}
@@ -40,7 +40,7 @@ def _cells(plan: Plan) -> Cells:
 
 
 def _shape(at: dict[str, Any]) -> Shape:
-    """What the benchmark is asked for."""
+    """The shape that the benchmark runs."""
     if "flavor" in at:
         return find_flavor(at["flavor"])
     width = int(at["width"])
@@ -49,7 +49,7 @@ def _shape(at: dict[str, Any]) -> Shape:
 
 
 def _ratios(found: Result, variant: str) -> list[float]:
-    """Of the step of `standard` in the same round."""
+    """The speed relative to the step of `standard` in the same round."""
     rounds = (_of(found, name)["round_seconds"] for name in ("standard", variant))
     return [standard / own for standard, own in zip(*rounds, strict=False)]
 
@@ -68,19 +68,19 @@ def _note(plan: Plan) -> str:
     paper = find_flavor("paper")
     ratios = {v: speed_limit(paper, VARIANTS[v]) for v in ("frozen_qk", "mixit")}
     return (
-        "A step is as many samples for each model. The paper's 1.239 for Frozen-QK is explained "
-        f"neither by FLOPs, whose ratio at its shape is {ratios['frozen_qk']:.3f} (MixiT: "
-        f"{ratios['mixit']:.3f}), nor by kernel launches, of which Frozen-QK has as many as "
-        "Standard but for two gradients per layer. The claim is the order on this machine; the "
-        "FLOP ratio stands beside it."
+        "All models take equally many samples per step. The paper's 1.239 for Frozen-QK is "
+        f"explained neither by FLOPs, whose ratio at its shape is {ratios['frozen_qk']:.3f} "
+        f"(MixiT: {ratios['mixit']:.3f}), nor by kernel launches, of which Frozen-QK has as many "
+        "as Standard except for two gradients per layer. The claim is about the order on this "
+        "machine; the FLOP ratio is given for comparison."
     )
 
 
 THROUGHPUT_EXHIBIT = Exhibit(
     id="throughput",
-    title="Appendix D: throughput of training",
+    title="Appendix D: training throughput",
     row="model",
-    column="figure",
+    column="value",
     units={"samples/s": RATE, "all": RATIO},
     paper=THROUGHPUT,
     claims=(
@@ -94,7 +94,7 @@ THROUGHPUT_EXHIBIT = Exhibit(
     ),
     cells=_cells,
     draw=draw_bars,
-    caption="Training throughput relative to standard, with the paper's as a black line. Steps of "
-    "the models are interleaved; the machine and the size differ from the paper's.",
+    caption="Training throughput relative to standard; black lines: the paper. Steps of the models "
+    "are interleaved; the machine and the size differ from the paper's.",
     note=_note,
 )

@@ -1,8 +1,8 @@
 """How much attention is needed, and where: stacks of four layers from all-mixing to all-attention.
 
-Not of the paper, and not run by default. All stacks of a column share the row of the task's cpu
-preset, with four layers; the language models are those of Table 2. The number of stacks
-and the steps of retrieval were chosen for about half an hour on two cores.
+This is not in the paper, and does not run by default. All stacks of a column share the task's cpu
+preset, with four layers; the language models are those of Table 2. The number of stacks and the
+steps of retrieval were chosen so that all of it takes about half an hour on two cores.
 """
 
 import dataclasses
@@ -30,22 +30,23 @@ _STACKS = (
     "standard",
 )
 _LANGUAGE_MODELS = ("mixit", "mixit standard@first", "mixit standard@last", "standard")
-"""For the sake of time: the others have tasks only."""
+"""The stacks with a language model; to save time, the others have tasks only."""
 _SHARE = "attention layers"
 _TASKS: dict[str, tuple[str, dict[str, int]]] = {
     "retrieval": ("retrieval", {"vocab": 40, "steps": 800}),
     "k-hop": ("hop", {"hops": 2, "steps": 500}),
 }
-"""Column -> the task, and what differs from its preset."""
+"""Column -> the task, and the options that differ from its preset."""
 _LANGUAGE = "language model (bits per byte)"
 
 
 def share_of_attention(stack: str) -> float:
+    """The share of the four layers that attend."""
     return read_stack(stack, _LAYERS).attention_share
 
 
 def _cells(plan: Plan) -> Cells:
-    """At any scale the sizes of cpu."""
+    """The cells, at the sizes of cpu whatever the scale."""
     plan = dataclasses.replace(plan, scale="cpu").with_fewer_seeds(FEWEST_SEEDS)
     return {stack: _row(plan, stack) for stack in _STACKS}
 
@@ -61,15 +62,15 @@ def _row(plan: Plan, stack: str) -> dict[str, Cell]:
 
 
 def _note(plan: Plan) -> str:
-    """What was held equal, and what one layer of attention does, by the means that are there."""
+    """What was held equal, and what one attention layer contributes, by the finished results."""
     shown = measure(STACKS_EXHIBIT, _cells(plan))
     found = [said for column in (*_TASKS, _LANGUAGE) if (said := _of_one_layer(shown, column))]
-    equal = "All stacks of a column have one width, learning rate, batch and number of steps."
-    return f"{equal} One attention layer of four: {'; '.join(found)}." if found else equal
+    equal = "All stacks of a column have the same width, learning rate, batch size and steps."
+    return f"{equal} With one attention layer of four: {'; '.join(found)}." if found else equal
 
 
 def _of_one_layer(shown: Shown, column: str) -> str:
-    """Empty until all of them are run."""
+    """The range over the positions of one attention layer; empty until all stacks have run."""
     means = {row: found.get(column) for row, found in shown.figures.items() if column in found}
     if None in means.values():
         return ""
@@ -83,16 +84,16 @@ def _of_one_layer(shown: Shown, column: str) -> str:
 
 STACKS_EXHIBIT = Exhibit(
     id="stacks",
-    title="Stacks: attention by number and place",
+    title="Stacks: number and position of attention layers",
     row="stack",
-    column="figure",
+    column="value",
     units={_SHARE: LAYERS, "all": PERCENT, _LANGUAGE: BITS_PER_BYTE},
     paper={},
     claims=(),
     cells=_cells,
     draw=partial(draw_stacks, layers=_LAYERS),
-    caption="Accuracy of two tasks and validation loss of a small language model against the "
-    "number of attention layers out of four, the others mixing; a marker for each place.",
+    caption="Accuracy on two tasks and validation loss of a small language model over the number "
+    "of attention layers out of four, the others being mixing layers; one marker per stack.",
     note=_note,
     by_default=False,
 )

@@ -1,4 +1,4 @@
-"""Figures of stacks against the number of their attention layers, with a marker for each place."""
+"""Results of stacks over the number of their attention layers, with one marker per stack."""
 
 from pathlib import Path
 
@@ -14,11 +14,12 @@ _MARKERS = "ov<>^sDXPhdo"
 _BETWEEN = "#444444"
 """The color of stacks that are neither all-mixing nor all-attention."""
 _APART = 0.13
-"""Between stacks of the same number, so that they do not hide each other."""
+"""The distance between stacks with equally many attention layers, so that all are visible."""
 
 
 def draw_stacks(shown: Shown, path: Path, *, layers: int) -> str:
-    """A panel for each figure; the first column is the share of the `layers` that attend."""
+    """Draw one panel per column but the first, which is the share of `layers` that attend. Returns
+    the alternative text."""
     share, *columns = shown.columns
     places = _places([round(layers * shown.figures[row][share]) for row in shown.rows])
     markers = dict(zip(shown.rows, _MARKERS, strict=False))
@@ -38,11 +39,11 @@ def draw_stacks(shown: Shown, path: Path, *, layers: int) -> str:
     )
     drawn.tight_layout()
     save_figure(drawn, path)
-    return f"Panels against the number of attention layers. {in_words(shown, columns)}"
+    return f"Panels over the number of attention layers. {in_words(shown, columns)}"
 
 
 def _places(counts: list[int]) -> list[float]:
-    """Those of one number side by side."""
+    """The x positions, with stacks of equally many attention layers side by side."""
     found = []
     for n, count in enumerate(counts):
         middle = (counts.count(count) - 1) / 2

@@ -1,4 +1,4 @@
-"""One figure of all claims: the effect in the paper beside ours."""
+"""One figure of all claims: the effect size in the paper and ours."""
 
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ _COLORS = {HOLDS: "#0a8a4d", WEAKLY: "#c98a00", UNDECIDED: "#c98a00", FAILS: "#c
 
 
 def draw_summary(claims: list[dict[str, Any]], path: Path) -> str | None:
-    """Differences in points above, ratios below; returns what is to be seen, or None where nothing
-    was run."""
+    """Draw differences in points above and ratios below. Returns the alternative text, or None if
+    nothing has been run."""
     run = [claim for claim in claims if claim["effect"]["ours"] is not None]
     groups = [[c for c in run if c["effect"]["ratio"] is ratio] for ratio in (False, True)]
     groups = [group for group in groups if group]
@@ -30,7 +30,7 @@ def draw_summary(claims: list[dict[str, Any]], path: Path) -> str | None:
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     save_figure(figure, path)
-    return f"The effect of {len(run)} claims. " + " ".join(map(_in_words, run))
+    return f"Effect sizes of {len(run)} claims. " + " ".join(map(_in_words, run))
 
 
 def _draw_group(axes: Axes, group: list[dict[str, Any]]) -> None:
@@ -44,7 +44,7 @@ def _draw_group(axes: Axes, group: list[dict[str, Any]]) -> None:
         axes.plot(factor * effect["ours"], place, "o", color=color, markersize=5)
         if effect["paper"] is not None:
             axes.plot(factor * effect["paper"], place, "kD", markersize=4, fillstyle="none")
-    axes.axvline(1 if ratio else 0, color="grey", linewidth=0.8)
+    axes.axvline(1 if ratio else 0, color="gray", linewidth=0.8)
     if ratio:
         axes.set_xscale("log")
     names = [f"{c['id']}: {c['effect']['name']}" for c in reversed(group)]

@@ -1,4 +1,4 @@
-"""Claims about rows that are measured over something: depth, heads, pairs."""
+"""Claims about trends of rows over depth, heads or pairs."""
 
 import operator
 from collections.abc import Callable
@@ -25,8 +25,8 @@ def changes(
     needs: tuple[Level, ...],
     in_paper: str = "",
 ) -> Claim:
-    """From its first column to its last a row rises by at least `by`, or falls if that is below
-    0."""
+    """The claim that a row rises by at least `by` from its first to its last column, or falls if
+    `by` is negative."""
 
     def change(figures: Figures) -> float:
         first, *_, last = along(figures, row).values()
@@ -36,7 +36,7 @@ def changes(
     how = f"{'rises' if by > 0 else 'falls'} by {unit.gap(abs(by))} or more"
     return Claim(
         id=id,
-        says=f"{row} {how} over the {over}",
+        says=f"{row} {how} over {over}",
         right=lambda figures: compare(change(figures), by),
         shows=_lines((row,), unit),
         effect=Effect(f"{row}, last - first", change),
@@ -55,7 +55,7 @@ def stays(
     needs: tuple[Level, ...],
     in_paper: str = "",
 ) -> Claim:
-    """No figure of a row is more than `within` below its first."""
+    """The claim that no value of a row is more than `within` below its first."""
 
     def fall(figures: Figures) -> float:
         found = [list(along(figures, row).values()) for row in rows]
@@ -63,7 +63,7 @@ def stays(
 
     return Claim(
         id=id,
-        says=f"{join_names(rows)} at most {unit.gap(within)} below the start, over the {over}",
+        says=f"{join_names(rows)} at most {unit.gap(within)} below the first value, over {over}",
         right=lambda figures: fall(figures) >= -within,
         shows=_lines(rows, unit),
         effect=Effect("lowest - first", fall),
@@ -75,7 +75,7 @@ def stays(
 def ends_above(
     id: str, high: str, low: str, by: float, over: str, unit: Unit, *, needs: tuple[Level, ...]
 ) -> Claim:
-    """In the last column, `high` is at least `by` above `low`."""
+    """The claim that `high` is at least `by` above `low` in the last column."""
 
     def gap(figures: Figures) -> float:
         highs, lows = _both(figures, high, low)
@@ -92,10 +92,10 @@ def ends_above(
 
 
 def grows(id: str, row: str, factor: float, over: str, unit: Unit) -> Claim:
-    """The last figure of a row is at least `factor` times its first."""
+    """The claim that the last value of a row is at least `factor` times its first."""
     return Claim(
         id=id,
-        says=f"{row} grows at least {factor:g} times over the {over}",
+        says=f"{row} grows at least {factor:g} times over {over}",
         right=lambda figures: _growth(figures, row) >= factor,
         shows=_lines((row,), unit),
         effect=Effect(f"{row}, last / first", lambda f: _growth(f, row), ratio=True),
@@ -103,14 +103,14 @@ def grows(id: str, row: str, factor: float, over: str, unit: Unit) -> Claim:
 
 
 def grows_less(id: str, low: str, high: str, factor: float, over: str) -> Claim:
-    """From first to last, `high` is multiplied by at least `factor` times what `low` is."""
+    """The claim that the growth of `high` is at least `factor` times that of `low`."""
 
     def more(figures: Figures) -> float:
         return _growth(figures, high) / _growth(figures, low)
 
     return Claim(
         id=id,
-        says=f"over the {over}, {high} grows at least {factor:g} times as much as {low}",
+        says=f"over {over}, {high} grows at least {factor:g} times as much as {low}",
         right=lambda figures: more(figures) >= factor,
         shows=lambda f: ", ".join(f"{row} {_growth(f, row):.1f} times" for row in (low, high)),
         effect=Effect(f"growth of {high} / of {low}", more, ratio=True),
@@ -123,7 +123,7 @@ def _growth(figures: Figures, row: str) -> float:
 
 
 def below(id: str, low: str, high: str, over: str, unit: Unit) -> Claim:
-    """`low` is below `high` in every column."""
+    """The claim that `low` is below `high` in every column."""
 
     def times(figures: Figures) -> float:
         lows, highs = _both(figures, low, high)
@@ -149,7 +149,7 @@ def falls_first(
     needs: tuple[Level, ...],
     in_paper: str,
 ) -> Claim:
-    """`low` falls by at least `by` before `high` does, and is the lower one from there on."""
+    """The claim that `low` falls by at least `by` before `high` does, and then stays below it."""
 
     def right(figures: Figures) -> bool:
         a, b = _both(figures, low, high)
@@ -175,7 +175,7 @@ def falls_first(
 
 
 def _both(figures: Figures, a: str, b: str) -> tuple[list[float], list[float]]:
-    """Two rows that are measured at the same places."""
+    """Two rows with the same columns."""
     one, other = along(figures, a), along(figures, b)
     if one.keys() != other.keys():
         raise Missing

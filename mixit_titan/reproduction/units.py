@@ -1,4 +1,4 @@
-"""How figures are written: accuracies, losses, counts, ratios."""
+"""How results are written: accuracies, losses, counts, ratios."""
 
 import math
 from collections.abc import Callable
@@ -7,18 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Unit:
+    """How a kind of value is written and drawn."""
+
     label: str
-    """For the axis of a figure."""
+    """The label of an axis."""
     show: Callable[[float], str]
+    """Writes a value."""
     gap: Callable[[float], str]
-    """A difference of two values."""
+    """Writes the difference of two values."""
     factor: float = 1.0
-    """From a value to what the axis counts."""
+    """The factor from a value to the units of the axis."""
     logarithmic: bool = False
-    """The axis; values are then compared by their ratios."""
+    """Whether the axis is logarithmic; values are then compared by their ratios."""
     least: float = -math.inf
     most: float = math.inf
-    """What a value can be."""
+    """The range of possible values, from `least` to `most`."""
 
 
 def _many(number: float, what: str) -> str:
@@ -38,7 +41,7 @@ BITS_PER_BYTE = Unit("validation loss (bits per byte)", "{:.3f}".format, lambda 
 BITS = Unit("bits per trained parameter", "{:.2f}".format, lambda x: _many(x, "bit"))
 COUNT = Unit("", "{:,.0f}".format, "{:,.0f}".format)
 RATE = Unit("samples/s", "{:,.1f}".format, "{:,.1f}".format)
-RATIO = Unit("throughput to standard", "{:.3f}x".format, "{:g}".format)
+RATIO = Unit("throughput relative to standard", "{:.3f}x".format, "{:g}".format)
 COVARIANCE = Unit("covariance", "{:.5f}".format, "{:g}".format, logarithmic=True)
-SHARE = Unit("share of the attention", "{:.2f}".format, "{:g}".format, least=0.0, most=1.0)
+SHARE = Unit("attention mass", "{:.2f}".format, "{:g}".format, least=0.0, most=1.0)
 LAYERS = Unit("share of layers that attend", "{:.0%}".format, "{:.0%}".format, 100.0)

@@ -1,15 +1,16 @@
-"""How a claim is decided: by the means of our figures, and by how often it is right when the seeds
-of every figure are resampled.
+"""How a claim is decided: by the means of our results, and by how often it is right when the seeds
+of every result are resampled.
 
 | verdict | the means | the resamples |
 |---|---|---|
 | holds | right | at least 97.5% right |
-| holds weakly | right | fewer; or one seed only, which cannot be resampled |
-| undecided | not right | at least 2.5% right; or one seed only |
+| holds weakly | right | fewer; or a single seed, which cannot be resampled |
+| undecided | not right | at least 2.5% right; or a single seed |
 | does not hold | not right | fewer than 2.5% right |
-| not run | a figure is missing | |
+| not run | a result is missing | |
 
-Right is: what the claim says, and the levels that it needs. Each figure is resampled by itself.
+A claim is right if what it says is true and all levels that it requires are met. Each result is
+resampled independently.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,20 +28,20 @@ VERDICTS = (HOLDS, WEAKLY, UNDECIDED, FAILS, NOT_RUN)
 MOST, LEAST = 0.975, 0.025
 
 Ours = Mapping[str, Mapping[str, Measured | None]]
-"""Row -> column -> figure; None: it is to be measured, and is not there yet."""
+"""Row -> column -> result; None: not measured yet."""
 
 
 def judge(
     claims: Iterable[Claim], paper: Figures, ours: Ours, units: Mapping[str, Unit]
 ) -> list[dict[str, Any]]:
-    """The claims of an exhibit as they are in report.json. `units` is that of each column, or of
-    all under "all"."""
+    """The claims of an exhibit with their verdicts, as in report.json. `units` has the unit of each
+    column, and "all" for the others."""
     again = resampled(ours, units)
     return [_judge(claim, paper, means_of(ours), again) for claim in claims]
 
 
 def verdict_of(right: bool, share: float | None) -> str:
-    """`share` of the resamples that are right; None: there are none."""
+    """The verdict. `share` is the share of resamples that are right; None if there are none."""
     if right:
         return HOLDS if share is not None and share >= MOST else WEAKLY
     return FAILS if share is not None and share < LEAST else UNDECIDED
@@ -74,6 +75,7 @@ def _judge(claim: Claim, paper: Figures, means: Figures, again: list[Figures]) -
 
 
 def means_of(ours: Ours) -> Figures:
+    """The mean of every result; None for those not measured yet."""
     return {
         row: {column: found.mean if found else None for column, found in columns.items()}
         for row, columns in ours.items()
@@ -81,7 +83,7 @@ def means_of(ours: Ours) -> Figures:
 
 
 def resampled(ours: Ours, units: Mapping[str, Unit]) -> list[Figures]:
-    """All figures, as often as they are resampled; those of one seed are missing."""
+    """All results, resampled RESAMPLES times; None for those with a single seed."""
     again: dict[tuple[str, str], np.ndarray | None] = {}
     for row, columns in ours.items():
         for column, found in columns.items():
@@ -98,5 +100,5 @@ def resampled(ours: Ours, units: Mapping[str, Unit]) -> list[Figures]:
 
 
 def cell_name(row: str, column: str) -> str:
-    """By which a figure is always resampled alike: for its interval, and for all claims."""
+    """The name that makes a result's resamples the same for its interval and for all claims."""
     return f"{row}/{column}"

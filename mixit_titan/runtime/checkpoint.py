@@ -1,5 +1,5 @@
-"""torchtitan's checkpoints, each complete or not there (checkpoint_files.py), and each with the
-identity of its model and data, which is checked before a load."""
+"""torchtitan's checkpoints, each either complete or absent (checkpoint_files.py), and each with the
+identity of its model and data, which is checked before it is loaded."""
 
 import shutil
 from collections.abc import Callable
@@ -61,12 +61,18 @@ T = TypeVar("T")
 
 
 class IdentifiedCheckpointer(CheckpointManager):
+    """torchtitan's CheckpointManager with atomic saves, checks of identity and damage, and weights
+    that are verified to be finite before they are saved."""
+
     @dataclass(kw_only=True, slots=True)
     class Config(CheckpointManager.Config):
+        """[checkpoint]: torchtitan's keys, with checkpoints on by default."""
+
         enable: bool = True
         initial_load_model_only: bool = False
         last_save_model_only: bool = False
-        """The last checkpoint of a run is a full one, so that the run can be extended."""
+        """By default the last checkpoint of a run is a full one, so that the run can be
+        extended."""
 
     def __init__(
         self,
@@ -86,13 +92,13 @@ class IdentifiedCheckpointer(CheckpointManager):
         )
         names = [type(optimizer).__name__ for optimizer in optimizers]
         self.identity = identity(model_parts[0].config) | dataloader.identity | kind(names)
-        # Made once: asynchronous saves keep a pinned copy for each tensor that they have seen.
+        # Created once: asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._identity_bytes = encode_identity(self.identity)
         self._as_of, self._end_of_text = dataloader.as_of, dataloader.eos_id
-        self._on_disk: str | None = None  # the checkpoint that holds the present state
+        self._on_disk: str | None = None  # the checkpoint that holds the current state
 
     def save_now(self, step: int) -> None:
-        """A full checkpoint outside of the interval, and written when this returns."""
+        """Save a full checkpoint outside of the interval; it is on disk when this returns."""
         if not self.enable or self.load_only or step == 0:
             return
         begin("save", step)
@@ -103,6 +109,7 @@ class IdentifiedCheckpointer(CheckpointManager):
             self.dcp_save(states, checkpoint_id=checkpoint, async_mode=AsyncMode.DISABLED)
 
     def save(self, curr_step: int, last_step: bool = False) -> bool:
+        """Save if the interval says so, as torchtitan does, and tell the watcher."""
         begin("save", curr_step)
         return super().save(curr_step, last_step)
 
@@ -115,6 +122,8 @@ class IdentifiedCheckpointer(CheckpointManager):
         enable_garbage_collection: bool = False,
         to_hf: bool = False,
     ) -> Future | AsyncSaveResponse | None:
+        """Save under a temporary name; the first rank renames it once every rank has written its
+        part."""
         self._check_weights(checkpoint_id)
         final = Path(checkpoint_id)
         if to_hf:
@@ -128,11 +137,11 @@ class IdentifiedCheckpointer(CheckpointManager):
         if dist.get_rank() != 0:
             return saved
         if to_hf:
-            shutil.rmtree(unfinished(final) / "sharded", ignore_errors=True)  # joined by now
+            shutil.rmtree(unfinished(final) / "sharded", ignore_errors=True)  # merged by now
             config = hf_config(self.sd_adapter.model_config, self._end_of_text)
             config["dtype"] = str(self.export_dtype).removeprefix("torch.")
             write_json(unfinished(final) / "config.json", config)
-        # The first rank writes the metadata after all others have written their part.
+        # The first rank writes the metadata after all other ranks have written their parts.
         if isinstance(saved, AsyncSaveResponse):
             saved.upload_completion = _then(saved.upload_completion, lambda: publish(final))
         elif isinstance(saved, Future):
@@ -144,7 +153,7 @@ class IdentifiedCheckpointer(CheckpointManager):
     def _write(
         self, state_dict: dict[str, Any], writer: CheckpointWriter, async_mode: AsyncMode
     ) -> Future | AsyncSaveResponse | None:
-        """What torchtitan does, with a writer of its own."""
+        """What torchtitan does, with a storage writer of our own."""
         if async_mode == AsyncMode.DISABLED:
             dcp.save(state_dict, storage_writer=writer)
             return None
@@ -160,8 +169,8 @@ class IdentifiedCheckpointer(CheckpointManager):
         )
 
     def _load(self, step: int = -1) -> bool:
-        """The first rank chooses the checkpoint for all. One that proves damaged as it is read is
-        set aside, and the one before it is taken."""
+        """The first rank chooses the checkpoint for all ranks. One that turns out to be damaged
+        while it is read is set aside, and the one before it is loaded."""
         if step != -1:
             return super()._load(step)
         while True:
@@ -180,7 +189,8 @@ class IdentifiedCheckpointer(CheckpointManager):
         return -1 if found is None else found
 
     def _set_aside(self, step: int, damage: DamagedCheckpoint) -> None:
-        """Not the last one, whatever is wrong with it: the run would silently start again."""
+        """Set a damaged checkpoint aside, unless it is the only one: the run would silently start
+        again."""
         folder = Path(self.folder)
         if newest_complete(folder, before=step) is None:
             raise DamagedCheckpoint(folder / f"step-{step}", f"{damage.problem}{NO_OTHER}")
@@ -189,6 +199,8 @@ class IdentifiedCheckpointer(CheckpointManager):
     def dcp_load(
         self, state_dict: dict[str, Any], checkpoint_id: str, from_hf: bool, from_quantized: bool
     ) -> None:
+        """Load after checking the identity; damage is a DamagedCheckpoint, the same on all
+        ranks."""
         if from_hf:
             with explained(checkpoint_id):
                 state_dict = read_llama(self.sd_adapter, checkpoint_id, state_dict)
@@ -216,7 +228,8 @@ class IdentifiedCheckpointer(CheckpointManager):
             logger.info(OLDER.format(checkpoint_id))
 
     def _check_weights(self, checkpoint_id: str) -> None:
-        """What is saved can be gone on from: no rank holds a weight that is not finite."""
+        """Refuse to save a state that cannot be resumed: no rank may hold a weight that is not
+        finite."""
         weights = [p for part in self.states[MODEL].model for p in part.parameters()]
         shards = [p.to_local() if isinstance(p, DTensor) else p for p in weights]
         broken = torch.stack([~torch.isfinite(shard).all() for shard in shards]).any().int()
@@ -225,22 +238,22 @@ class IdentifiedCheckpointer(CheckpointManager):
             raise Diverged(f"the weights of {Path(checkpoint_id).name} are not finite")
 
     def discard_unfinished(self) -> None:
-        """Give back the room of a save that failed."""
+        """Free the space of a save that failed."""
         if self.enable and dist.get_rank() == 0:
             for rest in Path(self.folder).glob(".unfinished-*"):
                 shutil.rmtree(rest, ignore_errors=True)
 
 
 def with_state(checkpoint_id: str) -> set[str]:
-    """The weights whose optimizer state a checkpoint has, by their names."""
+    """The names of the weights whose optimizer state a checkpoint contains."""
     start = f"{OPTIMIZER}.state."
     names = tensor_sizes(checkpoint_id)
     return {n.removeprefix(start).rpartition(".")[0] for n in names if n.startswith(start)}
 
 
 def latest_step(run: Trainer.Config) -> int | None:
-    """The step that the run has come to: of its newest complete checkpoint, or of the weights in
-    Hugging Face's format that it ended with."""
+    """The step that the run has reached: that of its newest complete checkpoint, or of the weights
+    in Hugging Face's format that it ended with."""
     if not run.checkpoint.enable:
         return None
     folder = Path(run.dump_folder) / run.checkpoint.folder
@@ -249,7 +262,7 @@ def latest_step(run: Trainer.Config) -> int | None:
 
 
 def said_by_first_rank(say: Callable[[], T]) -> T:
-    """What it returns or raises there, on all ranks."""
+    """Call `say` on the first rank; return its result, or raise its ConfigError, on all ranks."""
     said: list[Any] = [None, None]
     if dist.get_rank() == 0:
         try:
@@ -263,7 +276,7 @@ def said_by_first_rank(say: Callable[[], T]) -> T:
 
 
 def _then(saved: Future, finish: Callable[[], None]) -> Future:
-    """Done when `saved` is and `finish` has been called."""
+    """A future that is done once `saved` is done and `finish` has been called."""
     finished: Future = Future()
 
     def on_saved(saved: Future) -> None:

@@ -1,8 +1,8 @@
 """Which checkpoints of a run are complete.
 
-A checkpoint is written as `.unfinished-N` and renamed to `step-N` when all of it is on the disk.
-A kill leaves an unfinished one; a failing disk or a copy that was cut short can break a finished
-one. Neither is ever loaded: an unfinished one is deleted, a broken one is set aside as `.broken-N`.
+A checkpoint is written as `.unfinished-N` and renamed to `step-N` once all of it is on disk. A kill
+leaves an unfinished one; a failing disk or a truncated copy can break a finished one. Neither is
+ever loaded: an unfinished one is deleted, and a broken one is set aside as `.broken-N`.
 """
 
 import re
@@ -18,12 +18,12 @@ NO_OTHER = ", and there is no other to resume from: choose another --dump_folder
 
 
 def unfinished(checkpoint: Path) -> Path:
-    """Where `step-N` is while it is being written."""
+    """The name of `step-N` while it is being written."""
     return checkpoint.with_name(checkpoint.name.replace("step-", ".unfinished-"))
 
 
 def publish(checkpoint: Path) -> None:
-    """Give a checkpoint that is written its name. One that had the name before goes last."""
+    """Give a written checkpoint its final name. A previous one of that name is deleted last."""
     old = checkpoint.with_name(checkpoint.name.replace("step-", ".replaced-"))
     if checkpoint.exists():
         checkpoint.rename(old)
@@ -32,8 +32,9 @@ def publish(checkpoint: Path) -> None:
 
 
 def newest_complete(folder: Path, *, before: int | None = None) -> int | None:
-    """The step of the newest complete checkpoint, of those `before` a step. Newer ones that are
-    broken are named in the log. What the weights are is not read: a load may still find damage."""
+    """The step of the newest complete checkpoint, of those `before` a step if given. Newer ones
+    that are broken are named in the log. The weights themselves are not read: a load may still find
+    damage."""
     for step in sorted(steps(folder), reverse=True):
         if before is not None and step >= before:
             continue
@@ -45,8 +46,8 @@ def newest_complete(folder: Path, *, before: int | None = None) -> int | None:
 
 
 def newest_to_resume(folder: Path) -> int | None:
-    """The newest complete one, None where nothing was saved yet. Where all are broken a run does
-    not silently start again."""
+    """The newest complete checkpoint; None if nothing has been saved yet. If all are broken this
+    raises, so that a run does not silently start again."""
     found, there = newest_complete(folder), steps(folder)
     if found is None and there:
         last = folder / f"step-{max(there)}"
@@ -55,10 +56,10 @@ def newest_to_resume(folder: Path) -> int | None:
 
 
 def clear(folder: Path, newest: int | None) -> None:
-    """Delete what a kill left behind, and set broken checkpoints that are newer than `newest`
-    aside: `keep_latest_k` counts names."""
+    """Delete what a kill left behind, and set aside broken checkpoints that are newer than
+    `newest`, because `keep_latest_k` counts names."""
     for rest in [*folder.glob(".unfinished-*"), *folder.glob(".replaced-*")]:
-        logger.info(f"Deleting {rest}: it was not written to the end")
+        logger.info(f"Deleting {rest}: it was not written completely")
         shutil.rmtree(rest, ignore_errors=True)
     for step in steps(folder):
         if newest is None or step > newest:
@@ -66,7 +67,8 @@ def clear(folder: Path, newest: int | None) -> None:
 
 
 def set_aside(folder: Path, step: int) -> Path:
-    """Out of the way of the next save, and never loaded again. Nothing is deleted."""
+    """Rename a checkpoint so that the next save can take its name and nothing loads it. Nothing is
+    deleted."""
     aside, again = folder / f".broken-{step}", 1
     while aside.exists():
         again += 1
@@ -76,12 +78,13 @@ def set_aside(folder: Path, step: int) -> Path:
 
 
 def steps(folder: Path) -> list[int]:
-    """Of all checkpoints, complete or not; not of weights in Hugging Face's format."""
+    """The steps of all checkpoints, complete or not; weights in Hugging Face's format do not
+    count."""
     return [step for step, is_hf in _saved(folder) if not is_hf]
 
 
 def hugging_face_steps(folder: Path) -> list[int]:
-    """Of the weights in Hugging Face's format with which a run can end (last_save_in_hf)."""
+    """The steps of weights in Hugging Face's format, with which a run can end (last_save_in_hf)."""
     return [step for step, is_hf in _saved(folder) if is_hf]
 
 
@@ -93,8 +96,8 @@ def _saved(folder: Path) -> Iterator[tuple[int, bool]]:
 
 
 def problem_of(checkpoint: Path) -> str | None:
-    """What is wrong with it: every byte that its metadata speaks of must be there, and it must say
-    what its model is, if it ever did."""
+    """What is wrong with a checkpoint, or None: every byte that its metadata mentions must exist,
+    and its identity must be readable if it has one."""
     try:
         pieces = TensorReader(checkpoint).read_metadata().storage_data.values()
         sizes: dict[str, int] = {}

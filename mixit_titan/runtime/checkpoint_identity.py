@@ -1,4 +1,5 @@
-"""What a checkpoint says of the model and the data that it is of, checked before it is loaded."""
+"""The identity of a checkpoint: a description of its model and data, checked before it is
+loaded."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,12 +26,12 @@ _LONGEST = 1 << 20
 
 
 def encode_identity(described: dict[str, Any]) -> torch.Tensor:
-    """JSON in a tensor of bytes: nothing to unpickle."""
+    """A description as JSON in a tensor of bytes, so that nothing has to be unpickled."""
     return torch.tensor(list(json_text(described).encode()), dtype=torch.uint8)
 
 
 def read_identity(checkpoint: Path | str) -> dict[str, Any] | None:
-    """The identity in a checkpoint, or None in one that was not written by this project."""
+    """The identity in a checkpoint, or None if it was not written by this project."""
     if KEY not in TensorReader(checkpoint).read_metadata().state_dict_metadata:
         return None
     try:
@@ -41,7 +42,7 @@ def read_identity(checkpoint: Path | str) -> dict[str, Any] | None:
     except DamagedCheckpoint:
         raise
     except (ConfigError, KeyError, ValueError) as error:
-        problem = "what it says of its model cannot be read"
+        problem = "the description of its model cannot be read"
         raise DamagedCheckpoint(checkpoint, problem) from error
     return found
 
@@ -55,12 +56,13 @@ def check_identity(
     rows: bool = True,
     optimizer: bool = True,
 ) -> None:
-    """Refuse a checkpoint of another model; where the loader continues (`rows`), of other rows;
-    where the `optimizer` does, of another kind of it. An `initial` one only gives the weights to
-    start from: it may have been trained from another seed, and other parts of it.
+    """Refuse a checkpoint of another model; if the loader continues (`rows`), one with other rows;
+    if the `optimizer` continues, one of another kind. An `initial` checkpoint only provides the
+    weights to start from: it may have been trained with another seed and with other parts frozen.
 
-    `as_of` is RowLoader.as_of: what our data are for a checkpoint that was saved before sources
-    were made longer."""
+    `as_of` is RowLoader.as_of: our data as they were for a checkpoint saved before sources were
+    extended.
+    """
     saved = read_identity(checkpoint_id)
     if saved is None:
         if ours.keys() & set(FINGERPRINTS):
@@ -72,24 +74,25 @@ def check_identity(
         return
     ours = ours | (as_of(saved) if as_of else {})
     ignore = {"frozen", "stack", "debug.seed"} if initial else set()
-    # The first checkpoints did not say what their rows are; their loader does when it is loaded.
+    # The first checkpoints did not describe their rows; their loader does when it is loaded.
     ignore |= set(COUNTED_BY) - saved.keys() if rows else set(COUNTED_BY)
     ignore |= set() if optimizer else set(ADAM)
-    saved = ADAM | saved  # there was no other kind of optimizer either
+    saved = ADAM | saved  # nor was there another kind of optimizer
     different = differences(_with_optimizer(saved), _with_optimizer(ours), ignore=ignore)
     if different:
         another = "checkpoint.initial_load_path" if initial else "--dump_folder"
         anew = ""
         if any(said.startswith("optimizer is ") for said in different):
-            anew = "; --checkpoint.exclude_from_loading optimizer begins with a new optimizer state"
+            anew = "; --checkpoint.exclude_from_loading optimizer starts with a new optimizer state"
         raise ConfigError(
-            f"the checkpoint {checkpoint_id} does not fit, because {'; '.join(different)}: take "
+            f"the checkpoint {checkpoint_id} does not fit, because {'; '.join(different)}: use "
             f"the settings and the data of the checkpoint, or another {another}{anew}"
         )
 
 
 def _with_optimizer(described: dict[str, Any]) -> dict[str, Any]:
-    """With its optimizer as a sentence names it: AdamW's state is saved as that of Adam."""
+    """The description with its optimizer as a sentence names it: AdamW's state is saved as
+    Adam's."""
     if described.get("optimizer") == ADAM["optimizer"]:
         return described | {"optimizer": "Adam or AdamW"}
     return described

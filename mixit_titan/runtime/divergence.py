@@ -1,4 +1,4 @@
-"""When a run has diverged: since when, and which checkpoint is from before."""
+"""Since when a run has diverged, and which checkpoint is from before that."""
 
 import itertools
 import math
@@ -12,16 +12,17 @@ from mixit_titan.runtime.checkpoint_files import newest_complete
 from mixit_titan.runtime.metrics import read_metrics
 
 Losses = dict[int, float]
-"""By step. That of step N is the loss of the weights before the step, those of checkpoint N - 1."""
+"""Losses by step. That of step N is the loss of the weights before the step, which are those of
+checkpoint N - 1."""
 
-_WINDOW = 5  # losses up to a step, whose median is the level of the curve there
-_HIGHEST_RATE = 1e-2  # that is worth a second try
-_SIGMAS, _LEAST_RISE = 3.0, 0.02  # above the lowest level: it has risen
+_WINDOW = 5  # the level of the curve at a step is the median of this many losses
+_HIGHEST_RATE = 1e-2  # for a second try
+_SIGMAS, _LEAST_RISE = 3.0, 0.02  # above the lowest level, the loss has risen
 
 
 class Diverged(RunFailed):
-    """A run that cannot be continued from where it is. `overrides` are what its command needs to
-    resume at the last good checkpoint, or to start again, with a lower rate."""
+    """A run that cannot continue from its current state. `overrides` are what its command needs to
+    resume from the last good checkpoint, or to start again, with a lower learning rate."""
 
     def __init__(self, sentence: str, overrides: list[str] | None = None) -> None:
         super().__init__(sentence)
@@ -29,15 +30,18 @@ class Diverged(RunFailed):
 
 
 class Curve:
-    """The latest losses of this process, of every step; those of others are in metrics.jsonl."""
+    """The latest losses of every step of this process; earlier ones are in metrics.jsonl."""
 
     def __init__(self) -> None:
         self._latest: deque[tuple[int, float]] = deque(maxlen=10_000)
 
     def add(self, step: int, loss: float) -> None:
+        """Add the loss of a step."""
         self._latest.append((step, loss))
 
     def losses(self, folder: Path) -> Losses:
+        """All known losses of the run in `folder`: those of this process, and logged ones from
+        before."""
         lines = read_metrics(folder / "metrics.jsonl")
         logged = {line["step"]: line["loss"] for line in lines if _is_loss(line.get("loss"))}
         latest = dict(self._latest)
@@ -48,29 +52,33 @@ class Curve:
 def explain(
     what: str, losses: Losses, *, run: Path, checkpoints: Path | None, rate: float
 ) -> Diverged:
-    """The sentence for a run that ended because `what`. `checkpoints` is the folder of them."""
+    """The error for a run that ended because of `what`, with advice. `checkpoints` is their
+    folder."""
     good = last_good_step(losses)
-    # The loss of a good step vouches for the weights that it began with.
+    # The loss of a good step vouches for the weights before that step.
     step = newest_complete(checkpoints, before=good) if good is not None and checkpoints else None
     risen = [each for each in sorted(losses) if good is not None and each > good]
     if risen and math.isfinite(losses[risen[0]]):
-        what = f"{what}, after the loss had risen from step {risen[0]} on"
+        what = f"{what}, after the loss had been rising from step {risen[0]} on"
     lower = f"{min(rate / 2, _HIGHEST_RATE):g}"
-    again = re.sub(r"_lr_[^_/]+$", "", str(run))  # of a run that had such advice before
+    again = re.sub(r"_lr_[^_/]+$", "", str(run))  # the run may have followed such advice before
     overrides = ["--dump_folder", f"{again}_lr_{lower}", "--optimizer.lr", lower]
     if step is None:
-        advice = "No checkpoint is from before that: start again with a lower rate"
+        advice = "There is no checkpoint from before that: start again with a lower learning rate"
         return Diverged(f"{what}. {advice}", overrides)
-    source = (checkpoints / f"step-{step}").absolute()  # torchtitan takes no other
+    source = (checkpoints / f"step-{step}").absolute()  # torchtitan accepts no relative path
     overrides += ["--checkpoint.initial_load_path", str(source)]
     overrides += ["--checkpoint.initial_load_model_only", "false"]
-    advice = f"The last checkpoint from before that is {source}: resume there with a lower rate"
+    advice = (
+        f"The last checkpoint from before that is {source}: resume from it with a lower learning "
+        "rate"
+    )
     return Diverged(f"{what}. {advice}", overrides)
 
 
 def last_good_step(losses: Losses) -> int | None:
-    """The last step whose loss was near the lowest level that the curve had reached; None where no
-    loss is finite."""
+    """The last step whose loss was near the lowest level that the curve had reached by then; None
+    if no loss is finite."""
     curve = [(step, loss) for step, loss in sorted(losses.items()) if math.isfinite(loss)]
     if not curve:
         return None
@@ -79,7 +87,7 @@ def last_good_step(losses: Losses) -> int | None:
         statistics.median_low(values[max(0, n - _WINDOW) : n]) for n in range(1, len(values) + 1)
     ]
     lowest = min(levels)
-    # What follows the lowest level may be the divergence itself, and says nothing of the noise.
+    # What follows the lowest level may be the divergence itself, and not noise.
     before = values[: levels.index(lowest) + 1]
     steps = [abs(after - value) for value, after in itertools.pairwise(before)]
     noise = statistics.median(steps) if steps else 0.0  # about one standard deviation

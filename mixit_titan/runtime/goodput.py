@@ -1,4 +1,4 @@
-"""The share of a run's time that was training, and where the rest went."""
+"""Goodput: the share of a run's time that was training, and where the rest went."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,37 +9,39 @@ from mixit_titan.runtime.ledger import PARTS, read_times
 
 @dataclass(frozen=True)
 class Goodput:
-    """Seconds, all of which add up to the run's time."""
+    """Seconds by what they were spent on, which add up to the time of the run."""
 
     start: float
-    """Until the first step: building, loading, meeting the other ranks."""
+    """Until the first step: building, loading, connecting the ranks."""
     compile: float
     """The first step after each start."""
     train: float
-    """All other steps, but those that were done again."""
+    """All other steps, except those that had to be repeated."""
     validate: float
-    """And evaluations."""
+    """Validations and evaluations."""
     save: float
-    """And what follows the last step."""
+    """Saves, and what follows the last step."""
     lost: float
-    """Between a kill and the next start, and steps that had to be done again."""
+    """Between a kill and the next start, and steps that had to be repeated."""
     starts: int
 
     @property
     def seconds(self) -> float:
+        """The total time of the run."""
         return self.start + self.compile + self.train + self.validate + self.save + self.lost
 
     @property
     def restarts(self) -> int:
-        """After an orderly stop too, which loses nothing."""
+        """Starts after the first, including those after an orderly stop, which loses nothing."""
         return self.starts - 1
 
     @property
     def share(self) -> float:
-        """Of the time that was training."""
+        """The share of the time that was training."""
         return self.train / self.seconds if self.seconds else 0.0
 
     def as_json(self) -> dict[str, float]:
+        """The share, the total and all parts."""
         sums = {"share": self.share, "seconds": self.seconds} | asdict(self)
         return {key: round(value, 3) for key, value in sums.items()}
 
@@ -52,7 +54,7 @@ class Goodput:
 
 
 def goodput(folder: Path) -> Goodput | None:
-    """Of the run in `folder`, up to its last sign; None where it has left no times."""
+    """The goodput of the run in `folder` up to its last sign of life; None without records."""
     lines = read_times(folder)
     if not lines:
         return None
@@ -64,7 +66,7 @@ def goodput(folder: Path) -> Goodput | None:
 
 
 def _done_again(line: dict[str, Any], later: list[dict[str, Any]]) -> float:
-    """Seconds of its training, but for the first step, that a later start did once more."""
+    """Seconds of training, except for the first step, that a later start had to repeat."""
     resumed = [each["first"] for each in later if each["first"] is not None]
     if line["first"] is None or not resumed:
         return 0.0
@@ -74,7 +76,8 @@ def _done_again(line: dict[str, Any], later: list[dict[str, Any]]) -> float:
 
 
 def _idle(line: dict[str, Any], following: list[dict[str, Any]]) -> float:
-    """Seconds in which it did nothing: while the machine slept, and until the next start."""
+    """Seconds in which the run did nothing: while the machine was suspended, and until the next
+    start."""
     asleep = line["until"] - line["began"] - sum(line[part] for part in PARTS)
     gone = following[0]["began"] - line["until"] if following and not line["ended"] else 0.0
     return max(asleep, 0.0) + max(gone, 0.0)

@@ -1,5 +1,6 @@
-"""Where each rank is: a line of JSON in `heartbeat/rank_N` of the run's folder, written in place
-every few seconds by the rank's watcher (watch.py). `status` reads it, and who looks for a hang."""
+"""Where each rank is: a line of JSON in `heartbeat/rank_N` of the run's folder, which the rank's
+watcher (watch.py) overwrites every few seconds. `status` reads it, and so do watchers that look for
+the cause of a hang."""
 
 import os
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Literal, get_args
 from mixit_titan.json_form import COUNT
 from mixit_titan.reading import json_if_good, regular
 
-_BYTES = 256  # always: a full disk has room for what was there before
+_BYTES = 256  # a constant size: overwriting it works on a full disk, too
 
 Section = Literal[
     *("start", "first step", "step", "first validation", "validation", "evaluation", "save", "end")
@@ -25,11 +26,13 @@ _FORM = {
 
 
 def heartbeat_file(folder: Path, rank: int) -> Path:
+    """The file of a rank."""
     return folder / "heartbeat" / f"rank_{rank}"
 
 
 def write_in_place(file: Path, text: str) -> None:
-    """Neither renamed nor shortened: who opens it on another node gets what was written last."""
+    """Overwrite a file without renaming or truncating it: a reader on another node that has it open
+    gets the latest content."""
     descriptor = regular(str(file), os.O_WRONLY | os.O_CREAT)
     try:
         os.pwrite(descriptor, text.encode()[: _BYTES - 1].ljust(_BYTES - 1) + b"\n", 0)
@@ -38,7 +41,7 @@ def write_in_place(file: Path, text: str) -> None:
 
 
 def read_heartbeats(folder: Path, ranks: int) -> dict[int, Heartbeat]:
-    """By rank; of ranks that have left nothing readable, nothing."""
+    """Heartbeats by rank; ranks without a readable one are left out."""
     found = {}
     for rank in range(ranks):
         said = json_if_good(heartbeat_file(folder, rank), _FORM)
@@ -63,7 +66,7 @@ def describe(heartbeats: dict[int, Heartbeat], ranks: int, alarm: str) -> str:
         several = len(members) > 1
         who = f"ranks {_spans(members)}" if several else f"rank {members[0]}"
         if place == (0,):
-            described.append(f"{who} {'give' if several else 'gives'} no sign of life")
+            described.append(f"{who} {'show' if several else 'shows'} no sign of life")
             continue
         verb = ("are" if several else "is") + (" stopped by a signal" if place[0] == 1 else "")
         seconds = max(heartbeats[rank]["seconds"] for rank in members)
@@ -73,11 +76,12 @@ def describe(heartbeats: dict[int, Heartbeat], ranks: int, alarm: str) -> str:
 
 
 def section_name(section: Section, step: int) -> str:
+    """A section as a sentence names it: `step 12`, `save (step 12)`."""
     return f"{section} {step}" if section == "step" else f"{section} (step {step})"
 
 
 def _spans(ranks: list[int]) -> str:
-    """0, 2-7"""
+    """Ranks as spans: `0, 2-7`."""
     spans: list[list[int]] = []
     for rank in ranks:
         if spans and rank == spans[-1][-1] + 1:

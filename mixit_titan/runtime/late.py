@@ -6,9 +6,9 @@ import torch
 
 
 class Late:
-    """What is put in at a step comes out when the step after it has been queued: the host waits for
-    a step that is over, or nearly so, and never for the one that runs. On a CPU it comes out at
-    once."""
+    """Hands out numbers one step late: those of a step are available once the next step has been
+    queued, so that the host waits only for a step that is over, or nearly so. On a CPU there is no
+    delay."""
 
     def __init__(self, device: torch.device) -> None:
         self.lag = 0 if device.type == "cpu" else 1
@@ -16,7 +16,7 @@ class Late:
         self._waiting: deque[tuple[int, torch.Tensor, torch.Event | None]] = deque()
 
     def put(self, step: int, *numbers: torch.Tensor) -> None:
-        """One-element tensors. What nobody took in time is forgotten."""
+        """Store one-element tensors. Numbers that nobody took in time are dropped."""
         values = torch.stack([number.detach().reshape(()).double() for number in numbers])
         event = None
         if self.lag:
@@ -29,8 +29,8 @@ class Late:
             self._waiting.popleft()
 
     def take(self, *, all_of_them: bool = False) -> tuple[int, list[float]] | None:
-        """A step and its numbers, once; None where there is none yet. `all_of_them`: also those
-        that the host must wait for."""
+        """A step and its numbers, once; None if none are available yet. `all_of_them` includes
+        those that the host must wait for."""
         if len(self._waiting) <= (0 if all_of_them else self.lag):
             return None
         step, values, event = self._waiting.popleft()

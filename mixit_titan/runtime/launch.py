@@ -1,4 +1,5 @@
-"""Starts the ranks of a run: one here, N by torchrun, or those that torchrun or srun started."""
+"""Starts the ranks of a run: one in this process, N by torchrun, or those that torchrun or srun
+started."""
 
 import logging
 import os
@@ -19,45 +20,45 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from mixit_titan.device import device_type, has_gpu
 from mixit_titan.errors import ConfigError
-from mixit_titan.parent import end_with_launcher
+from mixit_titan.parent import LAUNCHER, end_with_launcher
 from mixit_titan.runtime.stop import note_interrupt, was_interrupted
 
 _GLOO_SECONDS = 0.2
 _OF_TORCHRUN = "torch.distributed.elastic.multiprocessing.api"
 _ENDED, _ENDING = "failed (exitcode: ", "Sending process "
 _SPOKE = (1, 2, 128 + signal.SIGINT)
-"""Exit codes of a rank that has said itself why it ended."""
+"""Exit codes of a rank that has reported its failure itself."""
 
 
 def ranks_from_environment() -> int | None:
     """World size if torchrun or srun started this process as a rank, else None.
 
-    Under srun the variables that torch.distributed wants are set from Slurm's.
+    Under srun, the variables that torch.distributed needs are set from Slurm's.
     """
-    end_with_launcher()  # of a rank that torchtitan's own entry point has started
+    end_with_launcher()  # for a rank that torchtitan's own entry point has started
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         if has_gpu() and "LOCAL_RANK" not in os.environ:
             raise ConfigError(
-                "RANK and WORLD_SIZE are set, but not LOCAL_RANK, which says which GPU is this "
-                "rank's: start the ranks by torchrun or srun, or set it to 0, 1, ... on each node"
+                "RANK and WORLD_SIZE are set, but not LOCAL_RANK, which assigns a GPU to this "
+                "rank: start the ranks with torchrun or srun, or set it to 0, 1, ... on each node"
             )
         _check_ranks_on_gpus()
         return int(os.environ["WORLD_SIZE"])
     if "SLURM_STEP_ID" not in os.environ or os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1":
-        return None  # also in a shell that srun opened
+        return None  # also in an interactive shell of srun
     job = int(os.environ["SLURM_JOB_ID"])
     os.environ["RANK"] = os.environ["SLURM_PROCID"]
     os.environ["LOCAL_RANK"] = os.environ["SLURM_LOCALID"]
     os.environ["WORLD_SIZE"] = os.environ["SLURM_STEP_NUM_TASKS"]
     os.environ.setdefault("MASTER_ADDR", _first_host(os.environ["SLURM_STEP_NODELIST"]))
-    # Below those that the system gives to connections.
+    # Below the ephemeral ports.
     os.environ.setdefault("MASTER_PORT", str(20000 + job % 12000))
     _check_ranks_on_gpus()
     return int(os.environ["WORLD_SIZE"])
 
 
 def local_ranks(nproc: int | None) -> int:
-    """How many ranks to start here: as asked, else one per GPU, else 1."""
+    """How many ranks to start on this machine: `nproc`, else one per GPU, else 1."""
     if nproc is not None and nproc < 1:
         raise ConfigError(f"--nproc is {nproc}: it must be at least 1")
     gpus = _gpus()
@@ -65,8 +66,8 @@ def local_ranks(nproc: int | None) -> int:
         raise ConfigError(f"--nproc is {nproc}, but this machine has {_said(gpus)}")
     if nproc is None and len(set(gpus)) > 1:
         raise ConfigError(
-            f"this machine has {_said(gpus)}, and all ranks would wait for the slowest: name those "
-            "of one kind in CUDA_VISIBLE_DEVICES, or say by --nproc how many of them are meant"
+            f"this machine has {_said(gpus)}, and all ranks would wait for the slowest: select "
+            "GPUs of one kind by CUDA_VISIBLE_DEVICES, or set the number of ranks by --nproc"
         )
     return nproc or max(len(gpus), 1)
 
@@ -78,16 +79,16 @@ def _gpus() -> list[str]:
 
 
 def _said(gpus: list[str]) -> str:
-    """`7 x NVIDIA H100 80GB HBM3 and 1 x NVIDIA T400 4GB`"""
+    """GPUs in words: `7 x NVIDIA H100 80GB HBM3 and 1 x NVIDIA T400 4GB`."""
     kinds = [f"{gpus.count(name)} x {name}" for name in sorted(set(gpus))]
     said = " and ".join(kinds) or "none that torch can use"
     slices = "MIG" in said
-    return f"{said} (MIG: a slice of a GPU, of which a process can use one)" if slices else said
+    return f"{said} (MIG slices, of which a process can use only one)" if slices else said
 
 
 def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> int:
-    """One rank: `run_rank` in this process. More: `mixit-titan ARGUMENTS` under torchrun. Returns
-    the exit code, which is 0 where all ranks have ended well, also when they were asked to stop."""
+    """Run one rank in this process (`run_rank`), or more as `mixit-titan ARGUMENTS` under torchrun.
+    Returns the exit code, which is 0 if all ranks succeeded, also when they were asked to stop."""
     _check_nccl()
     if nproc == 1:
         os.environ |= {
@@ -102,29 +103,32 @@ def launch(nproc: int, arguments: list[str], run_rank: Callable[[], None]) -> in
     from torch.distributed import run as torchrun
 
     options = ["--standalone", f"--nproc_per_node={nproc}", "--signals-to-handle=SIGHUP,SIGQUIT"]
-    if has_gpu() and shutil.which("numactl"):  # each rank on the cores that are near its GPU
+    if has_gpu() and shutil.which("numactl"):  # each rank on the cores near its GPU
         options.append("--numa-binding=node")
     options += ["-m", "mixit_titan", *arguments]
-    # The ranks share the machine's cores: torchrun's default of one thread each wastes the rest.
+    # The ranks share the machine's cores; torchrun's default of one thread each wastes the rest.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // nproc)))
+    os.environ[LAUNCHER] = str(os.getpid())
     try:
         with _signals_passed_on(), _ranks_speak_for_themselves():
             torchrun.run(torchrun.parse_args(options))
     except ChildFailedError as error:
         _, failure = error.get_first_failure()
-        code = failure.exitcode  # or minus the signal that a rank died of
+        code = failure.exitcode  # or minus the signal that killed a rank
         return code if code >= 0 else 128 - code
     except SignalException as asked:
         return 128 + asked.sigval
+    finally:
+        del os.environ[LAUNCHER]
     return 0
 
 
 @contextmanager
 def _signals_passed_on() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are for the ranks, which torchrun keeps in groups of their own. torchrun
-    would pass them on and kill what has not ended after 30 s, also in the midst of a save. A second
-    Ctrl-C ends this process at once, and the ranks with it (parent.py)."""
+    """Pass Ctrl-C and SIGTERM on to the ranks, which torchrun keeps in process groups of their own.
+    torchrun would pass them on, too, but kill what has not ended after 30 s, even in the middle of
+    a save. A second Ctrl-C ends this process at once, and the ranks with it (parent.py)."""
 
     def pass_on(signum: int, frame: FrameType | None) -> None:
         if signum == signal.SIGINT:
@@ -132,7 +136,7 @@ def _signals_passed_on() -> Iterator[None]:
                 os._exit(128 + signum)
             note_interrupt()
         ranks = _groups_of_children(os.getpid())
-        if not ranks:  # none yet; or no /proc, and torchrun must do it
+        if not ranks:  # none yet; or there is no /proc, and torchrun must do it
             raise SignalException(f"signal {signum}", sigval=signal.Signals(signum))
         for rank in ranks:
             with suppress(ProcessLookupError):
@@ -148,8 +152,8 @@ def _signals_passed_on() -> Iterator[None]:
 
 @contextmanager
 def _ranks_speak_for_themselves() -> Iterator[None]:
-    """Leave out torchrun's own lines below the sentence of a rank. Those of a rank that a signal
-    killed stay: nobody else says it."""
+    """Suppress torchrun's own lines after a rank has reported its failure. Its lines about a rank
+    that was killed by a signal remain: nobody else reports that."""
 
     def is_news(record: logging.LogRecord) -> bool:
         if record.msg.startswith(_ENDED):
@@ -165,10 +169,10 @@ def _ranks_speak_for_themselves() -> Iterator[None]:
 
 
 def _groups_of_children(process: int) -> list[int]:
-    """Its child processes that lead a group."""
+    """The child processes of a process that lead a process group."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has ended in the meantime
             _, parent, group = stat.read_text().rpartition(")")[2].split()[:3]
             if int(parent) == process and group == stat.parent.name:
                 found.append(int(group))
@@ -176,21 +180,21 @@ def _groups_of_children(process: int) -> list[int]:
 
 
 def leave_process_group() -> None:
-    """A rank's last act, after success only: with NCCL, a rank that failed alone would wait here
-    for the others."""
+    """The last act of a rank, after success only: with NCCL, a rank that failed alone would wait
+    here for the others."""
     torch.distributed.destroy_process_group()
     if not has_gpu():
-        # Gloo's threads outlive the group (torch 2.13). One that lets go of its last tensor while
-        # Python ends would abort the process: it gets the time to do so before.
+        # Gloo's threads outlive the group (torch 2.13). One that releases its last tensor while
+        # Python exits would abort the process: give it the time to do so before.
         time.sleep(_GLOO_SECONDS)
 
 
 def _check_ranks_on_gpus() -> None:
-    """Where others have started the ranks: each has a GPU of its own, and they can talk."""
+    """Check ranks that others have started: each needs a GPU of its own, and NCCL."""
     _check_nccl()
     if device_type() != "cuda":
         return
-    # torchrun and srun say how many ranks this node has; whoever else does not.
+    # torchrun and srun tell how many ranks this node has; other launchers do not.
     ranks = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("SLURM_STEP_TASKS_PER_NODE", "0")
     here = max(int(re.match(r"\d+", ranks)[0]), int(os.environ["LOCAL_RANK"]) + 1)
     gpus = _gpus()
@@ -204,7 +208,7 @@ def _check_ranks_on_gpus() -> None:
 def _check_nccl() -> None:
     if device_type() == "cuda" and not torch.distributed.is_nccl_available():
         raise ConfigError(
-            f"torch {torch.__version__} has no NCCL, by which ranks on GPUs talk to each other: "
+            f"torch {torch.__version__} has no NCCL, which ranks on GPUs need to communicate: "
             "install the CUDA build of torch from pytorch.org, or set CUDA_VISIBLE_DEVICES= to "
             "train on the CPU"
         )

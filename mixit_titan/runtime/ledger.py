@@ -1,14 +1,14 @@
 """What a run spends its time on.
 
-The first rank keeps `times.jsonl` in the run's folder, one line for each time that the run was
-started, written in place about once a second: a kill loses a second of it.
+The first rank keeps `times.jsonl` in the run's folder, one line per start of the run, overwritten
+in place about once per second: a kill loses one second of it.
 
     {"began": 1760000000.0, "until": 1760003600.0, "first": 0, "step": 512, "ended": false,
      "start": 21.5, "compile": 40.2, "train": 3420.9, "validate": 80.1, "save": 37.3}
 
-`first` is the step that it resumed at, `step` the last one that it did, `ended` whether it left in
-order. From there on its time is nobody's. After a kill it is lost until the run is started again,
-and so is the training that has to be done once more.
+`first` is the step that it resumed from, `step` the last one that it completed, and `ended` whether
+it ended in an orderly way; the time after that is not counted. After a kill, the time until the
+next start counts as lost, and so does the training that has to be repeated.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from mixit_titan.reading import WrongFile, read_bytes, regular
 from mixit_titan.runtime.heartbeat import Section
 
 FILE = "times.jsonl"
-_BYTES = 512  # of a line, always: it is written in place
+_BYTES = 512  # of every line, because it is overwritten in place
 _SECONDS_BETWEEN = 1.0
 _PART: dict[Section, str] = {
     "start": "start",
@@ -46,25 +46,25 @@ _ledger: "Ledger | None" = None
 
 
 def start_ledger() -> None:
-    """From here on `note` is heard. For the first rank."""
+    """Start to record what `note` is told. Called by the first rank."""
     global _ledger
     _ledger = Ledger()
 
 
 def open_ledger(folder: Path) -> None:
-    """Write what was and will be noted to the run's folder, which this process alone writes to."""
+    """Write the records, past and future, to the run's folder. Only one process may do so."""
     if _ledger is not None:
         _ledger.open(folder)
 
 
 def note(section: Section, step: int) -> None:
-    """What begins now."""
+    """Record which section begins now."""
     if _ledger is not None:
         _ledger.begin(section, step)
 
 
 def end_ledger() -> None:
-    """The run leaves in order: nothing of it has to be done again."""
+    """Record that the run ends in an orderly way: nothing has to be repeated."""
     global _ledger
     if _ledger is not None:
         _ledger.end()
@@ -72,8 +72,7 @@ def end_ledger() -> None:
 
 
 def read_times(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's times.jsonl that are complete; none of one without, or of something
-    else."""
+    """The complete lines of a run's times.jsonl; none if the file is missing or something else."""
     found: list[dict[str, Any]] = []
     with contextlib.suppress(FileNotFoundError, WrongFile):
         for text in read_bytes(folder / FILE).splitlines():
@@ -83,7 +82,7 @@ def read_times(folder: Path) -> list[dict[str, Any]]:
 
 
 class Ledger:
-    """Adds up the seconds of this process by what it does, and writes them once it has a file."""
+    """Adds up the seconds of this process by section, and writes them once it has a file."""
 
     def __init__(self) -> None:
         self.began, self.until = time.time(), time.time()
@@ -95,23 +94,25 @@ class Ledger:
         self._place, self._written = 0, -math.inf
 
     def open(self, folder: Path) -> None:
-        """By who alone writes to the folder."""
+        """Open the file and append a line to it. Only one process may do so."""
         with contextlib.suppress(OSError, WrongFile):
             self._file = regular(str(folder / FILE), os.O_WRONLY | os.O_CREAT)
             self._place = -(-os.fstat(self._file).st_size // _BYTES) * _BYTES
         self._write()
 
     def begin(self, section: Section, step: int) -> None:
+        """Count the time of the section so far, and begin another."""
         self._count()
         self._part = _PART[section]
         in_a_step = self._part == "train"
-        self.step = step - in_a_step  # of a step that begins, the one before it is done
+        self.step = step - in_a_step  # when a step begins, the one before it is complete
         if in_a_step and self.first is None:
             self.first, self._part = self.step, "compile"
         if self._since > self._written + _SECONDS_BETWEEN:
             self._write()
 
     def end(self) -> None:
+        """Write the last line and close the file."""
         self._count()
         self.ended = True
         self._write()
@@ -124,7 +125,7 @@ class Ledger:
         self._since, self.until = now, time.time()
 
     def _write(self) -> None:
-        """A disk that is full, or gone, is for others to complain of."""
+        """Overwrite the line. Errors of the disk are ignored: others will report them."""
         if self._file is None:
             return
         self._written = self._since

@@ -1,8 +1,9 @@
-"""The pickle in which DCP keeps what a checkpoint holds, read without running or changing anything.
+"""Reads the pickle in which DCP stores what a checkpoint contains, without running or changing
+anything.
 
-A pickle names classes and functions, calls them, and sets attributes of what it has, of a class
-too. Only what DCP writes can be named here, and none of it does anything. A class that a pickle
-has changed is put back, and the pickle refused.
+A pickle can name classes and functions, call them, and set attributes of what it names, even of a
+class. Here it can name only what DCP writes, and none of that has side effects. A class that a
+pickle has changed is restored, and the pickle refused.
 """
 
 import io
@@ -23,7 +24,7 @@ _RECORDS = {
         *(metadata.TensorProperties, metadata.ChunkStorageMetadata, _StorageInfo),
     )
 }
-"""Dataclasses of DCP's own."""
+"""DCP's own dataclasses."""
 _CALLED = {
     (metadata.__name__, "_MEM_FORMAT_ENCODING"),
     ("torch.serialization", "_get_layout"),
@@ -34,8 +35,8 @@ _CALLED = {
 
 
 def unpickle_metadata(content: bytes) -> Any:
-    """What the pickle holds. Whatever unpickling a broken one raises; an UnpicklingError where it
-    names or changes what is no part of a checkpoint."""
+    """The content of the pickle. Raises whatever unpickling a broken one raises, and an
+    UnpicklingError if it names or changes what is not part of a checkpoint."""
     with _unchanged():
         return _MetadataUnpickler(io.BytesIO(content)).load()
 
@@ -46,15 +47,18 @@ class _MetadataUnpickler(pickle.Unpickler):
             return _RECORDS[module, name]
         if (module, name) in _CALLED:
             called = super().find_class(module, name)
-            return lambda *arguments: called(*arguments)  # a pickle could change what it is given
+            return lambda *arguments: called(
+                *arguments
+            )  # a pickle could change the function itself
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which is no part of a checkpoint")
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which is not part of a checkpoint")
 
 
 @contextmanager
 def _unchanged() -> Iterator[None]:
-    """A new object needs its class itself, whose attributes a pickle could set."""
+    """Restore the classes after the block: creating an object takes the class itself, whose
+    attributes a pickle could set."""
     before = {cls: dict(vars(cls)) for cls in _RECORDS.values()}
     try:
         yield
@@ -65,7 +69,7 @@ def _unchanged() -> Iterator[None]:
 
 
 def _restore(cls: type, own: dict[str, Any]) -> bool:
-    """Whether there was something to put back."""
+    """Restore a class; whether anything had changed."""
     now = dict(vars(cls))
     for name in now.keys() - own.keys():
         delattr(cls, name)

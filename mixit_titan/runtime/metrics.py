@@ -1,4 +1,4 @@
-"""torchtitan's metrics, and beside them `metrics.jsonl` in the run's folder."""
+"""torchtitan's metrics, and `metrics.jsonl` in the run's folder."""
 
 import math
 import netrc
@@ -26,25 +26,27 @@ from mixit_titan.reading import WrongFile, read_json_lines, read_text, regular
 
 _WANDB_BYTES = 256
 EVAL = "eval/"
-"""What the names of an evaluation's figures begin with."""
+"""The prefix of an evaluation's metrics."""
 BY_SOURCE = "sources/"
-"""What the names of a source's figures begin with, before its own name."""
+"""The prefix of a source's metrics, before its own name."""
 _FIGURE = (NUMBER, None)
 _FIGURES = ("loss", "tokens_per_s", "validation_loss", "perplexity", "accuracy")
 _LINE = {"step": COUNT, "seconds?": float, **{f"{name}?": _FIGURE for name in _FIGURES}}
-"""What others read of it."""
+"""The keys that readers of metrics.jsonl rely on."""
 
 
 class JsonLinesLogger(BaseLogger):
-    """One line per logged step, validation and evaluation; appended, so that nothing is lost."""
+    """Writes one line per logged step, validation and evaluation; it appends, so that nothing is
+    lost."""
 
     def __init__(self, path: Path, world_size: int) -> None:
         self.path, self.world_size = path, world_size
         self.start = time.perf_counter()
-        self.seconds_before = 0.0  # of the runs that this one continues
+        self.seconds_before = 0.0  # spent by earlier starts of the run
         self.continued = False
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
+        """Append a line with torchtitan's metrics under our names."""
         validation = "validation_metrics/loss" in metrics
         evaluation = {
             key.removeprefix(EVAL): value for key, value in metrics.items() if key.startswith(EVAL)
@@ -65,7 +67,7 @@ class JsonLinesLogger(BaseLogger):
         line = {
             "loss": metrics["loss_metrics/global_avg_loss"],
             "grad_norm": metrics["grad_norm"],
-            # The last group has what optimizer.groups does not name.
+            # The last group contains what optimizer.groups does not name.
             "lr": [value for key, value in metrics.items() if key.startswith("lr/")][-1],
             "tokens": int(metrics["n_tokens_seen"]),
             "tokens_per_s": round(metrics["throughput(tps)"] * self.world_size, 1),
@@ -85,9 +87,9 @@ class JsonLinesLogger(BaseLogger):
         return {ours: metrics[f"validation_metrics/{name}"] for name, ours in names.items()}
 
     def _continue_at(self, step: int, done: tuple[str, ...]) -> None:
-        """Keep what an earlier run logged before `step`, drop what this run does again. A run that
-        begins with a validation or an evaluation does not do again what comes before it in the
-        same step, whose lines have `done`."""
+        """Keep what was logged before `step`, and drop what this run repeats. A run that begins
+        with a validation or an evaluation does not repeat what precedes it within the same step:
+        lines with one of the keys in `done`."""
         self.continued = True
         kept = [
             line
@@ -100,7 +102,7 @@ class JsonLinesLogger(BaseLogger):
 
 
 def _by_source(metrics: dict[str, Any]) -> dict[str, Any]:
-    """{"sources": {"web": {"rows": 700, "repeats": 0}, ...}} of a mixture."""
+    """The metrics of a mixture: {"sources": {"web": {"rows": 700, "repeats": 0}, ...}}."""
     found: dict[str, dict[str, Any]] = {}
     for key, value in metrics.items():
         if key.startswith(BY_SOURCE):
@@ -110,30 +112,35 @@ def _by_source(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, up to one that is broken: the last was cut off by a kill."""
+    """The lines of a metrics.jsonl, up to a broken one: a kill may have truncated the last."""
     return read_json_lines(path, _LINE)
 
 
 class Metrics(MetricsProcessor):
+    """torchtitan's metrics, which also go to metrics.jsonl, with skipped batches and sources."""
+
     @dataclass(kw_only=True, slots=True)
     class Config(MetricsProcessor.Config):
+        """[metrics]: torchtitan's keys, and two that the program sets."""
+
         last_step: int = -1
         """Set from training.steps: the last step is always logged."""
         run_name: str = ""
-        """Set from the folder and the model: what wandb calls the run, unless WANDB_RUN_NAME
-        does."""
+        """Set from the folder and the model: the name of the run in wandb, unless WANDB_RUN_NAME is
+        set."""
 
     def __init__(self, config: Config, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         if math.isnan(self.gpu_peak_flops):
-            # With this flag torchtitan 0.3.0 leaves MFU out ("N/A"), which is what we want where
-            # the device's peak is unknown. It has no other use there.
+            # With this flag torchtitan 0.3.0 reports no MFU ("N/A"), which is what we want where
+            # the device's peak is unknown. It has no other effect there.
             self.has_quantization = True
-        # Set by the trainer: in all, and where it changes in the run.
+        # Set by the trainer; the second one where what is trained changes in the run.
         self.skipped_batches = self.trained_params = 0
-        self.sources: Callable[[], dict[str, tuple[int, int]]] = dict  # of a mixture: its `given`
+        self.sources: Callable[[], dict[str, tuple[int, int]]] = dict  # for a mixture, its `given`
 
     def log(self, *args: Any, extra_metrics: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        """Log torchtitan's metrics with ours added."""
         ours = {"skipped_batches": self.skipped_batches, "trained_params": self.trained_params}
         extra_metrics = (extra_metrics or {}) | {k: v for k, v in ours.items() if v}
         for name, (rows, repeats) in self.sources().items():
@@ -142,6 +149,7 @@ class Metrics(MetricsProcessor):
         super().log(*args, extra_metrics=extra_metrics, **kwargs)
 
     def should_log(self, step: int) -> bool:
+        """Whether to log this step; the last one always is."""
         return step == self.config.last_step or super().should_log(step)
 
     def _build_metric_logger(
@@ -177,7 +185,7 @@ class Metrics(MetricsProcessor):
 
 
 def never_prompt_for_wandb() -> None:
-    """Without an account, wandb asks on the terminal; log offline instead, and say so."""
+    """Without an account, wandb prompts on the terminal: log offline instead, and say so."""
     os.environ.setdefault("WANDB_PROJECT", "mixit_titan")
     if "WANDB_MODE" in os.environ or os.environ.get("WANDB_API_KEY"):
         return
@@ -191,7 +199,7 @@ def never_prompt_for_wandb() -> None:
 
 
 def _keep_wandb_run(folder: Path) -> None:
-    """A run that is started again goes on in the same wandb run."""
+    """Make a restarted run continue the same wandb run."""
     file = folder / f"wandb_run_{torch.distributed.get_rank()}"
     if not file.exists():
         write_text(file, os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4))

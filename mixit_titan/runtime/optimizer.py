@@ -1,8 +1,8 @@
 """The optimizer of a run: torchtitan's, or torch's Muon for the matrices of the layers.
 
 torchtitan 0.3.0 has a Muon of its own (`DistMuon`), which runs on CUDA only and refuses tensor
-parallelism. torch's runs anywhere: where a matrix is sharded, its products are those of a DTensor,
-which are those of the complete matrix.
+parallelism. torch's runs anywhere: its products of a sharded matrix are those of a DTensor, which
+equal those of the complete matrix.
 """
 
 import re
@@ -23,30 +23,34 @@ from mixit_titan.model.phases import Phase, phase_of
 
 MUON = "Muon"
 ADAM = {"optimizer": "Adam"}
-"""What `kind` says of all but Muon."""
+"""What `kind` returns for everything but Muon."""
 _MATRICES = r"\.(attention|feed_forward)\..*w[qkvo123]\.weight$"
 
 
 @dataclass(frozen=True)
 class Group:
-    """Weights with a rate and a weight decay of their own."""
+    """Weights with a learning rate and a weight decay of their own."""
 
     pattern: str = ".*"
-    """Of their names."""
+    """A regular expression for their names."""
     lr_factor: float = 1.0
     weight_decay: float | None = None
-    """Default: that of all others."""
+    """Default: that of the run."""
     said: str = ""
-    """What the config says of them."""
+    """How the config describes the group."""
 
 
 class Optimizers(OptimizersContainer):
+    """torchtitan's optimizers, with phases in which different weights are trained."""
+
     @dataclass(kw_only=True, slots=True)
     class Config(OptimizersContainer.Config):
+        """torchtitan's config, with the phases of training."""
+
         phases: Annotated[list[Phase], tyro.conf.Suppress] = field(default_factory=list)
-        """What is trained when, where that changes."""
+        """What is trained when, if that changes in the run."""
         groups: Annotated[list[str], tyro.conf.Suppress] = field(default_factory=list)
-        """What [[optimizer.groups]] says, for those who compare runs."""
+        """What [[optimizer.groups]] says, for commands that compare runs."""
 
     def __init__(self, config: Config, *, model_parts: list[nn.Module]) -> None:
         super().__init__(config, model_parts=model_parts)
@@ -54,8 +58,9 @@ class Optimizers(OptimizersContainer):
         self.begin(1)
 
     def begin(self, step: int) -> Phase | None:
-        """Before a step: where it is the first one of a phase, set what is trained, and drop the
-        optimizer state of what is not. That of what thaws appears with its first step."""
+        """Called before each step. On the first step of a phase, set what is trained, drop the
+        optimizer state of what is not, and return the phase. The state of weights that thaw is
+        created by their first step."""
         if not self.phases or (phase := phase_of(self.phases, step)) is self.phase:
             return None
         for model in self.model_parts:
@@ -65,8 +70,9 @@ class Optimizers(OptimizersContainer):
         return phase
 
     def expect(self, saved: Collection[str]) -> None:
-        """Before a checkpoint is loaded that has the state of these weights: it is theirs that is
-        loaded, whatever this run trains at that step. The state of the others begins anew."""
+        """Called before loading a checkpoint that has optimizer state for these weights: it is this
+        state that is loaded, whatever the run trains at that step. The state of all others starts
+        anew."""
         self._drop_state(lambda param: True)
         missing = 0
         for group in self._groups():
@@ -74,10 +80,13 @@ class Optimizers(OptimizersContainer):
                 param.requires_grad_(name in saved)
                 missing += name not in saved
         if missing and not self.phases:
-            logger.warning(f"The checkpoint has no optimizer state of {missing} weights: it is new")
+            logger.warning(
+                f"The checkpoint has no optimizer state for {missing} weights: theirs is new"
+            )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The state is the checkpoint's. Rates, weight decay and the like are the config's."""
+        """Take the state from the checkpoint; learning rates, weight decay and the like stay the
+        config's."""
         ours = [{k: v for k, v in group.items() if k != "params"} for group in self._groups()]
         super().load_state_dict(state_dict)
         for group, settings in zip(self._groups(), ours, strict=True):
@@ -100,8 +109,8 @@ class Optimizers(OptimizersContainer):
     def _build_param_groups(
         model: nn.Module, param_group_configs: list[ParamGroupConfig], impl_kwargs: dict[str, Any]
     ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, list[str]]]:
-        """Those that have a weight here: not all have one in each stage of a pipeline, nor both a
-        matrix for Muon and something else."""
+        """Keep only groups that have a weight here: not every group has one in each stage of a
+        pipeline, or both a matrix for Muon and something else."""
         names = [name for name, param in model.named_parameters() if param.requires_grad]
         patterns = [re.compile(group.pattern) for group in param_group_configs]
         first = {next(n for n, p in enumerate(patterns) if p.search(name)) for name in names}
@@ -126,9 +135,10 @@ def optimizer_config(
     groups: Sequence[Group] = (),
     phases: Sequence[Phase] = (),
 ) -> Optimizers.Config:
-    """Muon is for the matrices of attention, mixing and MLP. What it leaves (embedding, head,
-    norms, biases) is AdamW's, with the same learning rate: Muon's is adjusted to the size of a step
-    of AdamW (Moonshot's rule, arXiv:2502.16982). The last of the groups is what no other has."""
+    """The optimizer of a run. Muon trains the matrices of attention, mixing and MLP. AdamW trains
+    the rest (embedding, head, norms, biases) at the same learning rate, because Muon's step is
+    scaled to the size of AdamW's (Moonshot's rule, arXiv:2502.16982). The last group contains what
+    no other group does."""
     found = []
     for group in (*groups, Group()):
         decay = weight_decay if group.weight_decay is None else group.weight_decay
@@ -139,7 +149,7 @@ def optimizer_config(
         adam.pattern = group.pattern
         if name == MUON:
             settings = {"lr": rate, "weight_decay": decay, "adjust_lr_fn": "match_rms_adamw"}
-            settings |= {"fused": False, "foreach": False}  # it has neither
+            settings |= {"fused": False, "foreach": False}  # Muon has neither
             matrices = rf"^(?=.*{_MATRICES})({group.pattern})"
             found.append(
                 ParamGroupConfig(pattern=matrices, optimizer_name=MUON, optimizer_kwargs=settings)
@@ -156,14 +166,16 @@ def optimizer_config(
 
 
 def kind(names: Iterable[str]) -> dict[str, str]:
-    """What a checkpoint says of the state of its optimizers: that of Adam and AdamW is alike."""
+    """The kind of optimizer as a checkpoint records it: the states of Adam and AdamW are
+    interchangeable."""
     return {"optimizer": MUON} if MUON in names else ADAM
 
 
 def check_muon(model: MixitLlama.Config, pipeline_stages: int) -> None:
-    """Refuse a model that leaves Muon, or AdamW beside it, nothing to train: a ConfigError."""
+    """Raise a ConfigError for a model that leaves nothing to train for Muon, or for AdamW beside
+    it."""
     stack = model.stack
-    every = all if pipeline_stages > 1 else any  # a stage may have any of the layers
+    every = all if pipeline_stages > 1 else any  # a stage may contain any of the layers
     trained = [set(pair.parts) - set(pair.frozen) for pair in stack.pairs]
     if not every(parts - {"norm", "matrix"} for parts in trained):
         raise ConfigError(
@@ -174,6 +186,6 @@ def check_muon(model: MixitLlama.Config, pipeline_stages: int) -> None:
     outer = any(not stack.freezes(part) for part in others - {"norm"})
     if not outer and not every("norm" in parts for parts in trained) and not model.shape.bias:
         raise ConfigError(
-            "optimizer.name = 'Muon' needs something beside matrices that is trained, for AdamW: "
+            "optimizer.name = 'Muon' needs trained weights besides matrices, for AdamW: "
             f"leave {' or '.join(sorted(others))} out of model.freeze, or use 'AdamW'"
         )

@@ -1,12 +1,12 @@
-"""Tensors and plain data out of a checkpoint, as they were saved, and nothing else.
+"""Reads tensors and plain data from a checkpoint as they were saved, and nothing else.
 
-DCP pickles a checkpoint's metadata and unpickles what it finds, and a pickle of a stranger can run
-code. Torch has no restricted way to read it. So the metadata is read by an unpickler that knows the
-few classes which DCP writes (metadata_pickle.py); and what it speaks of is loaded with
-`weights_only`: a tensor where a tensor is expected, else a number or its like.
+DCP pickles a checkpoint's metadata and unpickles what it finds, and a pickle from a stranger can
+run code. Torch has no restricted way to read it. So the metadata is read by an unpickler that knows
+only the few classes that DCP writes (metadata_pickle.py), and what it refers to is loaded with
+`weights_only`: a tensor where a tensor is expected, else a number or the like.
 
-Torch writes a CRC-32 with all that it saves, and does not look at it when it loads: this reader
-does. The metadata has one in `checksums.json`.
+Torch stores a CRC-32 with everything that it saves, and ignores it when it loads: this reader
+checks it. The CRC-32 of the metadata is in `checksums.json`.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ from mixit_titan.runtime.metadata_pickle import unpickle_metadata
 
 METADATA = ".metadata"
 CHECKSUMS = "checksums.json"
-OLDER = "{} has no checksum of its metadata: it is older than those"
+OLDER = "{} has no checksum of its metadata: it was written by an older version"
 
 _NEWER = {"train_state.bad_steps", "dataloader.sources"}
-"""What a trainer asks for, and the checkpoints of earlier versions and of other data do not
-have."""
-_METADATA_BYTES = 2**30  # of a checkpoint of very many tensors and ranks
+"""Keys that a trainer asks for, and that checkpoints of earlier versions or with other data
+lack."""
+_METADATA_BYTES = 2**30  # enough for a checkpoint with very many tensors and ranks
 
 
 class DamagedCheckpoint(ConfigError):
@@ -57,7 +57,7 @@ class DamagedCheckpoint(ConfigError):
 
 
 def load_state(checkpoint: Path | str, into: dict[str, Any], *, no_dist: bool = False) -> None:
-    """`dcp.load` that runs no code, on all ranks; in this process alone with `no_dist`. What is
+    """`dcp.load` that runs no code: on all ranks, or in this process alone with `no_dist`. What is
     wrong is a ConfigError, the same on all ranks."""
     with explained(checkpoint), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
@@ -71,7 +71,7 @@ def load_state(checkpoint: Path | str, into: dict[str, Any], *, no_dist: bool = 
 
 @contextlib.contextmanager
 def explained(checkpoint: Path | str) -> Iterator[None]:
-    """What is wrong with a checkpoint that DCP loads, as a ConfigError."""
+    """Turn what is wrong with a checkpoint that DCP loads into a ConfigError."""
     try:
         yield
     except CheckpointException as error:
@@ -80,30 +80,31 @@ def explained(checkpoint: Path | str) -> Iterator[None]:
         if damage is not None:
             raise damage from error
         if any(isinstance(cause, OSError | MemoryError) for cause in causes):
-            raise  # of this machine: the checkpoint may be good
+            raise  # a problem of this machine: the checkpoint may be good
         said = str(causes[0]).strip().split("\n")[0]
         if isinstance(causes[0], pickle.UnpicklingError):
-            said = "it holds something that is no tensor as one"
+            said = "it stores something that is not a tensor as one"
         raise ConfigError(
-            f"the checkpoint {checkpoint} cannot be loaded: {said:.200}. Take another one"
+            f"the checkpoint {checkpoint} cannot be loaded: {said:.200}. Choose another one"
         ) from error
 
 
 def load_tensors(checkpoint: Path | str, into: dict[str, torch.Tensor]) -> None:
-    """Fill `into`, whole tensors however many ranks have saved them, in this process alone."""
+    """Fill `into` with complete tensors, however many ranks have saved them, in this process
+    alone."""
     check_sizes(checkpoint, into)
     load_state(checkpoint, into, no_dist=True)
 
 
 def check_sizes(checkpoint: Path | str, into: dict[str, torch.Tensor]) -> None:
-    """Whether these are the tensors of a checkpoint; else a ConfigError."""
+    """Raise a ConfigError unless these are the tensors of a checkpoint."""
     sizes = tensor_sizes(checkpoint)
     for name, tensor in into.items():
         if sizes.get(name) != tensor.shape:
             there = f"{tuple(sizes[name])}" if name in sizes else "no tensor"
             raise ConfigError(
-                f"the checkpoint {checkpoint} has {there} as {name}, and the model that it "
-                f"describes {tuple(tensor.shape)}: it is damaged"
+                f"the checkpoint {checkpoint} has {there} as {name}, but the model that it "
+                f"describes has {tuple(tensor.shape)}: it is damaged"
             )
 
 
@@ -114,18 +115,18 @@ def tensor_sizes(checkpoint: Path | str) -> dict[str, torch.Size]:
 
 
 def write_checksums(checkpoint: Path) -> None:
-    """For a checkpoint that is on the disk."""
+    """Write the checksum of the metadata of a checkpoint that is on disk."""
     content = (checkpoint / METADATA).read_bytes()
     write_json(checkpoint / CHECKSUMS, {METADATA: _checksum(content)})
 
 
 def is_as_saved(file: IO[bytes]) -> bool:
-    """Whether what `torch.save` wrote has the checksums that it wrote with it."""
+    """Whether the content of a file that `torch.save` wrote matches the checksums in it."""
     size = file.seek(0, io.SEEK_END)
     try:
         with zipfile.ZipFile(file) as records:
             found = records.infolist()
-            # Torch compresses nothing. What is small here and large there would never end.
+            # Torch compresses nothing, so anything compressed may be a zip bomb.
             if any(record.compress_type != zipfile.ZIP_STORED for record in found):
                 return False
             if sum(record.file_size for record in found) > size:
@@ -136,16 +137,17 @@ def is_as_saved(file: IO[bytes]) -> bool:
 
 
 def has_checksums(checkpoint: Path | str) -> bool:
-    """Whether a version wrote it that had them for all of it."""
+    """Whether the checkpoint was written by a version that covers all of it with checksums."""
     return (Path(checkpoint) / CHECKSUMS).exists()
 
 
 class TensorReader(dcp.FileSystemReader):
-    """DCP's reader, with metadata that runs no code and pieces that are as they were saved.
-    `storage_reader` of `dcp.load`."""
+    """DCP's reader, with metadata that runs no code and pieces whose checksums are verified: a
+    `storage_reader` for `dcp.load`."""
 
-    # Without DCP's further arguments, which mean: try that of this rank, if there is no other.
+    # Without DCP's further arguments, which ask for the metadata of this rank if there is no other.
     def read_metadata(self) -> Metadata:
+        """The metadata of the checkpoint; raises DamagedCheckpoint."""
         folder = Path(self.path)
         try:
             content = read_bytes(folder / METADATA, limit=_METADATA_BYTES)
@@ -167,7 +169,7 @@ class TensorReader(dcp.FileSystemReader):
         return found
 
     def _slice_file(self, file: IO[bytes], sinfo: Any) -> IO[bytes]:
-        """DCP's name for a piece of a file: one tensor of one rank, or one value."""
+        """A verified piece of a file: one tensor of one rank, or one value. DCP calls it."""
         file.seek(sinfo.offset)
         piece = io.BytesIO(file.read(sinfo.length))
         if not is_as_saved(piece):
@@ -179,8 +181,8 @@ class TensorReader(dcp.FileSystemReader):
 
 
 class PlainPlanner(dcp.DefaultLoadPlanner):
-    """DCP's planner, which would unpickle whatever a checkpoint declares as bytes. What older
-    checkpoints do not have stays as it is."""
+    """DCP's planner, except that it never unpickles what a checkpoint declares as bytes. What older
+    checkpoints lack keeps its value."""
 
     def set_up_planner(
         self,
@@ -188,50 +190,54 @@ class PlainPlanner(dcp.DefaultLoadPlanner):
         metadata: Metadata | None = None,
         is_coordinator: bool = False,
     ) -> None:
+        """Leave out what older checkpoints lack."""
         super().set_up_planner(state_dict, metadata, is_coordinator)
         for name in _NEWER.difference(metadata.state_dict_metadata):
             self.state_dict.pop(name, None)
 
     def create_local_plan(self) -> LoadPlan:
+        """Refuse a plan that would unpickle something in place of a tensor."""
         plan = super().create_local_plan()
         for item in plan.items:
             name = item.dest_index.fqn
             if item.type == LoadItemType.BYTE_IO and isinstance(
                 self.state_dict[name], torch.Tensor
             ):
-                raise ConfigError(f"it has no tensor as {name}")
+                raise ConfigError(f"its {name} is not a tensor")
         return plan
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        """Load a value that is plain data of the expected type."""
         name = read_item.dest_index.fqn
         try:
             loaded = torch.load(value, map_location="cpu", weights_only=True)
         except Exception as error:  # whatever unpickling a broken file raises
-            raise ConfigError(f"it holds something that is no plain data as {name}") from error
+            raise ConfigError(f"its {name} is not plain data") from error
         if _kind(loaded) != _kind(self.state_dict[name]):
-            raise ConfigError(f"it has a {type(loaded).__name__} as {name}")
+            raise ConfigError(f"its {name} is a {type(loaded).__name__}")
         set_element(self.original_state_dict, self.mappings[name], loaded)
 
 
 def _kind(value: Any) -> Any:
-    """A number is a number, None among them (a flag of an optimizer that is not set)."""
+    """The kind of a value. All numbers are alike, and so is None (an unset flag of an
+    optimizer)."""
     if isinstance(value, list | tuple):
         return [_kind(each) for each in value]
     return float if isinstance(value, bool | int | float | None) else type(value)
 
 
 def _check_metadata(found: Metadata) -> None:
-    """Records of DCP's own may hold anything."""
+    """Refuse DCP's own records with invalid content, because they may hold anything."""
     for piece in found.storage_data.values():
         if Path(piece.relative_path).name != piece.relative_path:
-            raise pickle.UnpicklingError("it names files of another folder")
+            raise pickle.UnpicklingError("it names files in another folder")
         for number in (piece.offset, piece.length):
             if type(number) is not int or number < 0:
-                raise pickle.UnpicklingError("a place in a file is no number")
+                raise pickle.UnpicklingError("an offset in a file is not a number")
     for name, entry in found.state_dict_metadata.items():
         tensor = isinstance(entry, TensorStorageMetadata)
         if not isinstance(name, str) or (tensor and not isinstance(entry.size, torch.Size)):
-            raise pickle.UnpicklingError(f"{name!r:.60} is no tensor with a name and a size")
+            raise pickle.UnpicklingError(f"{name!r:.60} is not a tensor with a name and a size")
 
 
 def _checksum(content: bytes) -> str:

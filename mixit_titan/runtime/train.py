@@ -16,7 +16,7 @@ from mixit_titan.runtime.watch import start_watch, stop_watch
 
 
 def train(config: Trainer.Config) -> None:
-    """Build torchtitan's Trainer and train."""
+    """Build the trainer of a config and train, as one of the ranks."""
     _log_to_screen_and_file(Path(config.dump_folder), _rank_with_loss(config))
     structured_logger.init_structured_logger(
         source="training",
@@ -38,7 +38,7 @@ def train(config: Trainer.Config) -> None:
 
 
 def _rank_with_loss(config: Trainer.Config) -> int:
-    """Rank 0, or with pipeline parallelism one of the last stage: the others have no loss."""
+    """Rank 0, or with pipeline parallelism a rank of the last stage: the others have no loss."""
     parallelism = config.parallelism
     dims = ParallelDims.from_config(parallelism, int(os.environ["WORLD_SIZE"]))
     schedule = parallelism.pipeline_parallel_schedule
@@ -46,7 +46,8 @@ def _rank_with_loss(config: Trainer.Config) -> int:
 
 
 def _log_to_screen_and_file(folder: Path, shown: int) -> None:
-    """torchtitan logs every rank to the screen; here one only, and each rank to its own file."""
+    """Log one rank to the screen, where torchtitan would log all of them, and each rank to a file
+    of its own."""
     rank = int(os.environ["RANK"])
     init_logger()
     screen = logger.handlers[0]
@@ -57,5 +58,5 @@ def _log_to_screen_and_file(folder: Path, shown: int) -> None:
     check_kinds(log.parent, files=(log.name,))
     file = logging.FileHandler(log)
     file.setFormatter(screen.formatter)
-    file.handleError = lambda record: None  # of a full disk: a traceback for each line
+    file.handleError = lambda record: None  # a full disk would give a traceback per line
     logger.addHandler(file)

@@ -1,4 +1,4 @@
-"""The model of a training run, back from its folder: in one process, whatever trained it."""
+"""Loads the model of a training run from its folder into one process, however it was trained."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -49,33 +49,35 @@ _SAID = {
 
 @dataclass(frozen=True)
 class Trained:
+    """A trained model with its tokenizer."""
+
     model: MixitLlama
-    """In float32, without gradients; its config has stack, shape, recipe and seeds. It attends
-    by SDPA, and its mixing matrices are stored where they fit."""
+    """In float32, without gradients; its config has stack, shape, recipe and seeds. It attends by
+    SDPA, and its mixing matrices are stored where they fit."""
     tokenizer: BaseTokenizer
     tokenizer_name: str
-    """`bytes`, `numbers:SIZE`, or where its files are in the run's folder."""
+    """`bytes`, `numbers:SIZE`, or the path of its files in the run's folder."""
     step: int
 
 
 def load_trained(run_dir: Path | str, step: int | None = None) -> Trained:
-    """The newest complete checkpoint of a run, or the one of `step`, on the GPU if there is one.
-    The checkpoint itself says what the model is. A ConfigError where it cannot be had: one that
-    proves damaged is not replaced by an older model that nobody asked for."""
+    """Load the newest complete checkpoint of a run, or that of `step`, on the GPU if there is one.
+    The checkpoint itself describes the model. Raises a ConfigError where that fails: a checkpoint
+    that turns out to be damaged is not replaced by an older one that nobody asked for."""
     checkpoint, step = _find(Path(run_dir), step)
     saved = read_identity(str(checkpoint))
     if saved is None:
-        raise ConfigError(f"{checkpoint} does not say what its model is: another program wrote it")
+        raise ConfigError(f"{checkpoint} does not describe its model: another program wrote it")
     try:
         tokenizer_name, tokenizer = _tokenizer(Path(run_dir), saved)
         config = _config(saved, tensors=len(tensor_sizes(checkpoint)))
     except (KeyError, TypeError, AttributeError, WrongForm) as error:
-        problem = f"what it says of its model is incomplete ({error})"
+        problem = f"the description of its model is incomplete ({error})"
         raise DamagedCheckpoint(checkpoint, problem) from error
     different = differences(saved, identity(config), ignore={"data.tokenizer", *COUNTED_BY, *ADAM})
     if different:
         raise ConfigError(
-            f"{checkpoint} is of a model that this version of mixit_titan cannot build: "
+            f"{checkpoint} has a model that this version of mixit_titan cannot build: "
             f"{'; '.join(different)}"
         )
     check_sizes(checkpoint, _on_meta(config).state_dict())  # before it takes memory
@@ -86,7 +88,7 @@ def load_trained(run_dir: Path | str, step: int | None = None) -> Trained:
         load_tensors(checkpoint, model.state_dict())
     except DamagedCheckpoint as damage:
         before = newest_complete(checkpoint.parent, before=step)
-        advice = "" if before is None else f": take the one before it by --step {before}"
+        advice = "" if before is None else f": load the one before it by --step {before}"
         raise DamagedCheckpoint(checkpoint, f"{damage.problem}{advice}") from damage
     return Trained(model, tokenizer, tokenizer_name, step)
 
@@ -94,7 +96,7 @@ def load_trained(run_dir: Path | str, step: int | None = None) -> Trained:
 def _find(run_dir: Path, step: int | None) -> tuple[Path, int]:
     folder = run_dir / "checkpoint"
     if not run_dir.is_dir():
-        raise ConfigError(f"there is no folder {run_dir}: name that (dump_folder) of a run")
+        raise ConfigError(f"there is no folder {run_dir}: name the folder (dump_folder) of a run")
     if step is None:
         step = newest_complete(folder)
         exported = max(hugging_face_steps(folder), default=-1)
@@ -102,7 +104,7 @@ def _find(run_dir: Path, step: int | None) -> tuple[Path, int]:
             raise ConfigError(
                 f"the last weights of {run_dir} are in Hugging Face's format, in "
                 f"{folder}/step-{exported}: load them with transformers"
-                + ("" if step is None else f", or take the older checkpoint by --step {step}")
+                + ("" if step is None else f", or use the older checkpoint by --step {step}")
             )
         if step is None:
             raise ConfigError(
@@ -111,10 +113,10 @@ def _find(run_dir: Path, step: int | None) -> tuple[Path, int]:
             )
     elif step not in steps(folder):
         there = ", ".join(map(str, sorted(steps(folder)))) or "none"
-        raise ConfigError(f"{folder} has no checkpoint of step {step} (there: {there})")
+        raise ConfigError(f"{folder} has no checkpoint of step {step} (it has: {there})")
     problem = problem_of(folder / f"step-{step}")
     if problem is not None:
-        raise ConfigError(f"{folder}/step-{step} is not whole: {problem}. Take another --step")
+        raise ConfigError(f"{folder}/step-{step} is not complete: {problem}. Choose another --step")
     return folder / f"step-{step}", step
 
 
@@ -124,8 +126,8 @@ def _tokenizer(run_dir: Path, saved: dict[str, Any]) -> tuple[str, BaseTokenizer
     tokenizer = build_tokenizer(name)
     if fingerprint(tokenizer) != saved["data.tokenizer"]:
         raise ConfigError(
-            f"{run_dir / 'tokenizer'} does not hold the tokenizer of the run: put its files there "
-            "(training does so when it starts)"
+            f"{run_dir / 'tokenizer'} does not contain the tokenizer of the run: copy its files "
+            "there, as training does when it starts"
         )
     return name, tokenizer
 
@@ -157,8 +159,8 @@ def _on_meta(config: MixitLlama.Config) -> MixitLlama:
 
 
 def _empty(config: MixitLlama.Config) -> MixitLlama:
-    """The model with all of its buffers, and with weights that are to be loaded: `init_states`
-    would draw them first, which takes longer."""
+    """The model with all of its buffers and uninitialized weights that are to be loaded:
+    `init_states` would draw them first, which takes longer."""
     model = _on_meta(config)
     model.to_empty(device=device_type())
     if config.enable_weight_tying:

@@ -1,5 +1,5 @@
-"""torchtitan's Trainer, with what it lacks around the training steps: it stops when it is asked to,
-says where it is, and counts the tokens of all ranks."""
+"""torchtitan's Trainer, plus what it lacks around the training steps: it stops when asked to,
+reports where it is, and counts the tokens of all ranks."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -38,8 +38,12 @@ from mixit_titan.runtime.watch import WatchConfig, begin, start_watch
 
 
 class MixitTrainer(Trainer):
+    """torchtitan's Trainer with orderly stops, bad steps, phases and a lock on its folder."""
+
     @dataclass(kw_only=True, slots=True)
     class Config(Trainer.Config):
+        """The config of a run, as torchtitan builds it."""
+
         optimizer: Optimizers.Config = field(default_factory=Optimizers.Config)
         training: Training = field(default_factory=Training)
         watch: WatchConfig = field(default_factory=WatchConfig)
@@ -63,7 +67,7 @@ class MixitTrainer(Trainer):
             raise
         if isinstance(self.dataloader, RowLoader):
             tokens, vocab = self.dataloader.vocab, config.model_spec.model.vocab_size
-            logger.info(f"model.vocab = {vocab}, for data of {tokens:,} different tokens")
+            logger.info(f"model.vocab = {vocab}, for data with {tokens:,} different tokens")
             if config.dataloader.sources:
                 self.metrics_processor.sources = self.dataloader.given
         self.agreement = Agreement()
@@ -75,16 +79,17 @@ class MixitTrainer(Trainer):
         self.state_file = None
         if dist.get_rank() == 0:
             self.state_file = StateFile(config.dump_folder)
-            # So that a run's folder can be moved, and its model still be spoken to.
+            # So that a run's folder can be moved and its model still used.
             keep_tokenizer(config.hf_assets_path, Path(config.dump_folder))
         self.steps_here = 0  # done by this process
-        self.warm_since = 0  # of them, when what is trained changed last
-        self.tokens_before = self.own_tokens_before = 0  # of the run that this one continues
-        # Kept, because asynchronous saves keep a pinned copy for each tensor that they have seen.
+        self.warm_since = 0  # of these, when what is trained last changed
+        self.tokens_before = self.own_tokens_before = 0  # of earlier starts of the run
+        # Reused: asynchronous saves keep a pinned copy for each tensor that they have seen.
         self._rng = torch.get_rng_state()
         self._gpu_rng = torch.zeros(16, dtype=torch.uint8)
 
     def close(self) -> None:
+        """Release torchtitan's resources and the lock on the folder."""
         super().close()
         self._release()
 
@@ -93,7 +98,11 @@ class MixitTrainer(Trainer):
             self.lock.release()
 
     def train(self) -> None:
-        start_watch(self.config.watch, self.config.dump_folder)  # by torchtitan's own entry point
+        """Train to the end or until asked to stop. A failure that a restart would not fix is
+        recorded in the run's state."""
+        start_watch(
+            self.config.watch, self.config.dump_folder
+        )  # under torchtitan's own entry point
         if self.lock is not None:
             open_ledger(Path(self.config.dump_folder))
         try:
@@ -102,7 +111,7 @@ class MixitTrainer(Trainer):
             failure = self._explain(error)
             if failure is None:
                 raise
-            # Also where it is not the first rank's failure alone.
+            # Also if it is another rank that failed.
             StateFile(self.config.dump_folder).write("failed", self.step, str(failure))
             self.checkpointer.discard_unfinished()
             raise failure from error
@@ -126,10 +135,10 @@ class MixitTrainer(Trainer):
         if self.step == 0:
             return "there was nothing to save yet"
         saves = checkpoint.enable and not checkpoint.load_only
-        return "saved" if saves else "not saved, checkpoints are off"
+        return "saved" if saves else "not saved, because checkpoints are off"
 
     def _explain(self, error: BaseException) -> ConfigError | RunFailed | None:
-        """The sentence for a failure that starting again would not mend."""
+        """The error for a failure that a restart would not fix; None for others."""
         if isinstance(error, Diverged):
             return said_by_first_rank(partial(self._diverged, str(error)))
         if isinstance(error, ConfigError | RunFailed):
@@ -137,8 +146,8 @@ class MixitTrainer(Trainer):
         if not disk_is_full(error):
             return None
         return RunFailed(
-            f"the disk with {self.config.dump_folder} is full at step {self.step}: the checkpoints "
-            "before it are complete. Make room, and start the run again"
+            f"the disk of {self.config.dump_folder} is full at step {self.step}: earlier "
+            "checkpoints are complete. Make room, and start the run again"
         )
 
     def _diverged(self, what: str) -> Diverged:
@@ -149,9 +158,9 @@ class MixitTrainer(Trainer):
         return explain(what, losses, run=folder, checkpoints=saved, rate=rate)
 
     def batch_generator(self, data_iterable: Iterable[Batch]) -> Iterator[Batch]:
-        """torchtitan calls this once, after it has loaded a checkpoint and before the first step:
-        the moment to validate a model that has not been trained, and one that was saved before it
-        was validated."""
+        """torchtitan calls this once, after loading a checkpoint and before the first step: the
+        moment to validate a model that has not been trained, or that was saved before it was
+        validated."""
         self._take_the_rate_of_the_config()
         if self.config.validator.enable and self.validator.should_validate(self.step):
             self.validator.validate(self.model_parts, self.step)
@@ -159,8 +168,8 @@ class MixitTrainer(Trainer):
         return start_copies(batches, self.device) if has_gpu() else batches
 
     def _take_the_rate_of_the_config(self) -> None:
-        """A loaded optimizer has the rate of its checkpoint for one more step, also where the run
-        resumes with a lower one."""
+        """Set the learning rates of the config: a loaded optimizer would keep those of its
+        checkpoint for one more step, even if the run resumes with a lower one."""
         for scheduler in self.lr_schedulers:
             rates = zip(scheduler.optimizer.param_groups, scheduler.get_last_lr(), strict=True)
             for group, rate in rates:
@@ -169,24 +178,25 @@ class MixitTrainer(Trainer):
     def should_continue_training(self) -> bool:
         """torchtitan asks once after loading, and after every step."""
         expect_to_save()
-        goes_on = super().should_continue_training()
+        continues = super().should_continue_training()
         self._say("running", self._what_is_skipped())
-        if goes_on:
+        if continues:
             self._begin_step(self.step + 1)
             self.bad_steps.check()
         else:
             self.bad_steps.check_rest()
             begin("end", self.step)
-        return goes_on
+        return continues
 
     def _begin_step(self, step: int) -> None:
-        """First ones are those until all is compiled and captured, and the watch has seen how long
-        a step takes. Those that the host queues ahead of a GPU are quick and teach nothing."""
+        """Tell the watcher. "First" steps last until everything is compiled and captured and the
+        watcher has seen how long a step takes. Steps that the host queues ahead of a GPU are quick
+        and teach it nothing."""
         first = 2 * self.config.metrics.log_freq + 3 if has_gpu() else 3
         begin("step" if self.steps_here - self.warm_since > first else "first step", step)
 
     def train_step(self, data_iterator: Any) -> None:
-        """With the first batch that is not to be skipped."""
+        """Train on the next batch that is not to be skipped."""
         self.steps_here += 1
         self._begin_phase()
         tokens, has_loss = self.ntokens_seen, not self.parallel_dims.pp_enabled
@@ -203,12 +213,12 @@ class MixitTrainer(Trainer):
                 if "Loss is not finite" not in str(error):
                     raise
                 if self.parallel_dims.pp_enabled:
-                    return  # only the last stage knows here; `bad_steps.check` tells all ranks
+                    return  # only the last stage knows it here; `bad_steps.check` tells all ranks
                 raise Diverged(f"the loss is not finite at step {self.step}") from error
 
     def _begin_phase(self) -> None:
-        """Train what this step is to train. Where that changes, whatever was compiled and captured
-        for the steps before is made anew."""
+        """Set what this step trains. If that changes, everything compiled and captured for earlier
+        steps is rebuilt."""
         changed = self.optimizers.begin(self.step) is not None
         phase = self.optimizers.phase
         if phase is None or not (changed or self.steps_here == 1):
@@ -219,24 +229,25 @@ class MixitTrainer(Trainer):
         self.metrics_processor.trained_params = counts.trainable
         here = phase.change and self.step == phase.after + 1
         logger.info(
-            f"From step {self.step} on {counts.trainable:,} parameters are trained and "
+            f"From step {self.step} on, {counts.trainable:,} parameters are trained and "
             f"{counts.frozen:,} frozen{f': this step {phase.change}' if here else ''}"
         )
         self.warm_since = self.steps_here
         begin("first step", self.step)
         if changed and self.config.compile.enable:
-            torch.compiler.reset()  # each of its functions is for a few sets of weights only
+            torch.compiler.reset()  # a compiled function allows only a few sets of weights
         if changed and not self.config.training.disable_cuda_graphs:
             self._capture_again()
 
     def _capture_again(self) -> None:
-        """A captured graph computes the gradients that it was captured with."""
+        """Drop the captured graph, which would compute the gradients that it was captured with."""
         utils.device_module.synchronize()
         cudagraph_teardown()
         self.optimizers.zero_grad(set_to_none=True)
         self.fwd_bwd_fn = wrap_with_cuda_graph(self._forward_backward_body)
 
     def forward_backward_step(self, **microbatch: Any) -> torch.Tensor:
+        """torchtitan's, with the loss of the microbatch passed to the check for bad steps."""
         loss = super().forward_backward_step(**microbatch)
         self.bad_steps.add_loss(loss)
         return loss
@@ -251,13 +262,13 @@ class MixitTrainer(Trainer):
 
     @property
     def _counting_ranks(self) -> int:
-        """The ranks whose tokens torchtitan adds up, all of which see equally many."""
+        """The number of ranks whose tokens torchtitan adds up; each of them sees equally many."""
         mesh = self.parallel_dims.get_optional_mesh("loss")
         return mesh.size() if mesh is not None else 1
 
     def state_dict(self) -> dict[str, Any]:
-        """torchtitan saves the tokens of one rank; we those of all, for any number of ranks. It
-        does not save the state of the random generators."""
+        """The trainer's state for any number of ranks: torchtitan saves the tokens of one rank and
+        no state of the random generators."""
         new = self._counting_ranks * (self.ntokens_seen - self.own_tokens_before)
         self._rng.copy_(torch.get_rng_state())
         if has_gpu():
@@ -270,6 +281,7 @@ class MixitTrainer(Trainer):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state, dividing the tokens among the ranks of this run."""
         super().load_state_dict(state_dict)
         self.bad_steps.state.copy_(state_dict["bad_steps"])
         self.metrics_processor.skipped_batches = self.bad_steps.skipped

@@ -29,14 +29,16 @@ from mixit_titan.runtime.watch import begin
 
 class HeldOutValidator(Validator):
     """Reports loss, perplexity and bits per byte before the first step, every `freq` steps and
-    after the last."""
+    after the last step."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(Validator.Config):
+        """[validator]: torchtitan's keys, with rows in place of batches."""
+
         rows: int = -1
         """Rows of the held-out split, always the same ones; -1: all."""
         steps: int = 1
-        """torchtitan's count of batches, which depends on the ranks: `rows` takes its place."""
+        """torchtitan's number of batches, which depends on the ranks; use `rows` instead."""
         last_step: int = -1
         """Set from training.steps."""
 
@@ -64,14 +66,16 @@ class HeldOutValidator(Validator):
         self.token_bytes = torch.from_numpy(np.stack(sizes)).to(device_type())
 
     def should_validate(self, step: int) -> bool:
+        """Whether to validate at this step: before the first, after the last, and every `freq`."""
         return step in (0, self.config.last_step) or step % self.config.freq == 0
 
     @torch.no_grad()
     def validate(self, model_parts: list[nn.Module], step: int) -> None:
+        """Validate on all rows and log the results; the same on any number of ranks."""
         for model in model_parts:
             model.eval()
         # For each source, sums over all labels of the negative log-likelihood, of 1 and of the
-        # label's bytes.
+        # bytes of the label.
         sums = torch.zeros(len(self.loaders), 3, dtype=torch.float64, device=device_type())
         for source, loader in enumerate(self.loaders.values()):
             for batch in self._batches(loader, step):
@@ -83,15 +87,15 @@ class HeldOutValidator(Validator):
         for model in model_parts:
             model.train()
             if isinstance(model, FSDPModule):
-                # A forward pass whose backward never comes leaves FSDP2 in the middle of a step (a
-                # chunked loss runs the head by itself): a CUDA graph that is captured next would
-                # wait for events from before the capture.
+                # A forward pass without a backward leaves FSDP2 in the middle of a step (a chunked
+                # loss runs the head by itself): a CUDA graph captured next would wait for events
+                # from before the capture.
                 model.reset_iter_state()
         self._report(sums.tolist(), step)
         self.warm = True
 
     def _report(self, sums: Sequence[Sequence[float]], step: int) -> None:
-        """The figures of all rows, and of a mixture those of each source, from its sums."""
+        """Log the figures of all rows and, for a mixture, those of each source, from their sums."""
         found = {"": _figures(*map(sum, zip(*sums, strict=True)))}
         if len(sums) > 1:
             found |= {name: _figures(*own) for name, own in zip(self.loaders, sums, strict=True)}
@@ -160,7 +164,9 @@ class HeldOutValidator(Validator):
                 target_mbs=targets if self.pp_has_last_stage else None,
                 losses=losses if self.pp_has_last_stage else None,
             )
-        loss = torch.stack(losses).sum() if losses else torch.zeros(())  # no loss but on the last
+        loss = (
+            torch.stack(losses).sum() if losses else torch.zeros(())
+        )  # only the last stage has losses
         return loss.to(device_type()), torch.cat(targets)
 
 

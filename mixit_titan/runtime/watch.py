@@ -1,13 +1,13 @@
-"""A watch on progress: a run that stands still ends, and says which rank stands where.
+"""A watch on progress: ends a run that makes none, and reports which rank hangs where.
 
 Each rank has a watcher, a small process without torch, and tells it what it begins: `step 12`. The
 watcher ends the run when nothing new has begun for longer than that section may take. Because it is
-a process, it also works where the rank is stuck in a driver or was stopped by a signal; and it
-needs neither the process group nor the GPU.
+a process, it also works while the rank is stuck in a driver or stopped by a signal, and it needs
+neither the process group nor the GPU.
 
-Watchers meet in the run's folder. Each keeps `heartbeat/rank_N` up to date. One that has waited too
-long writes `heartbeat/alarm`; all that see it have the stacks of their rank written to its log, and
-kill it after the others had the time to do the same.
+Watchers communicate through the run's folder. Each keeps `heartbeat/rank_N` up to date. One that
+has waited too long writes `heartbeat/alarm`; every watcher that sees it makes its rank write its
+stacks to its log, and kills the rank once the others had time to do the same.
 """
 
 import contextlib
@@ -43,9 +43,9 @@ FLOOR, FACTOR = 25.0, 10.0
 _STACKS = signal.SIGUSR2
 _UNWRITABLE = (OSError, WrongFile)
 _ALARM_BYTES = 4096
-_SECONDS_BETWEEN = 5.0  # heartbeats, and looks for an alarm
-_SECONDS_TO_TELL = 2.0  # for stacks to be written, and for a file to be seen on another node
-_SECONDS_TO_GATHER = 0.02  # what a rank says of very quick steps
+_SECONDS_BETWEEN = 5.0  # heartbeats, and checks for an alarm
+_SECONDS_TO_TELL = 2.0  # for stacks to be written and a file to be visible on another node
+_SECONDS_TO_GATHER = 0.02  # messages about very quick steps
 _OVER = "over"
 _PACKAGES = str(Path(__file__).parents[2])  # where a watcher finds this one
 
@@ -55,21 +55,21 @@ class WatchConfig:
     """[watch]: how many seconds may pass without progress before the run is ended."""
 
     enable: bool = True
-    """Off, the run is never ended, and `mixit-titan status` still sees that it lives."""
+    """If off, the run is never ended, but `mixit-titan status` still sees whether it is alive."""
     start: float = 1800.0
-    """From the first process to the first step: building, loading, meeting the other ranks."""
+    """From the first process to the first step: building, loading, connecting the ranks."""
     first_step: float = 1800.0
     """For each of the first steps and the batches of the first validation, which compile; and for
-    an evaluation's, before the first of which it builds its prompts."""
+    those of an evaluation, which builds its prompts first."""
     step: float | None = None
-    """Default: learned, 25 s and ten times the slowest step so far."""
+    """For one step. Default: learned, 25 s plus ten times the slowest step so far."""
     validation: float | None = None
     """For one batch. Default: learned in the same way."""
     save: float = 1800.0
-    """Also for what follows the last step."""
+    """For a save, and for what follows the last step."""
 
     def limits(self) -> dict[Section, float | None]:
-        """None: learned."""
+        """Seconds per section; None: learned."""
         return {
             "start": self.start,
             "first step": self.first_step,
@@ -88,8 +88,9 @@ _watcher: subprocess.Popen | None = None
 
 
 def start_watch(config: WatchConfig, folder: str) -> None:
-    """From here on `begin` is heard, until `stop_watch`. Stacks, also those that somebody asks for
-    by `kill -USR2`, go to the log of the rank. A rank that is watched already goes on so."""
+    """Start the watcher of this rank, which `begin` reports to until `stop_watch`. Stacks,
+    including those that somebody requests by `kill -USR2`, go to the rank's log. Does nothing for a
+    rank that is watched already."""
     global _watcher
     if _watcher is not None:
         return
@@ -121,18 +122,19 @@ def begin(section: Section, step: int) -> None:
     if _watcher is None:
         return
     try:
-        _watcher.stdin.write(f"{section} {step}\n".encode())  # does not wait where it is full
+        _watcher.stdin.write(f"{section} {step}\n".encode())  # does not block if the pipe is full
     except BrokenPipeError:
         _watcher = None
-        logging.warning("The watcher of this rank has ended: nobody will notice if it hangs")
+        logging.warning("The watcher of this rank has ended: nothing will notice if the rank hangs")
 
 
 def stop_watch() -> None:
+    """Stop the watcher of this rank, if it has one."""
     global _watcher
     if _watcher is None:
         return
     watcher, _watcher = _watcher, None
-    # Not by closing the pipe: workers of the loader, which are forks of the rank, hold it too.
+    # Not by closing the pipe: the loader's workers, which are forks of the rank, hold it, too.
     with contextlib.suppress(BrokenPipeError):
         watcher.stdin.write(f"{_OVER}\n".encode())
     watcher.stdin.close()
@@ -151,8 +153,8 @@ def _log(folder: str, rank: int) -> Path:
 
 
 class Progress:
-    """What the rank does and for how long. Time in which the rank or this process was not running
-    is not counted: the machine was paused, and nothing hangs."""
+    """What the rank does, and for how long. Time in which the rank or this process was not running
+    is not counted: then the machine was suspended, and nothing hangs."""
 
     def __init__(self, limits: dict[Section, float | None]) -> None:
         self.limits = limits
@@ -162,23 +164,28 @@ class Progress:
         self._seen: set[str] = set()
 
     def begin(self, section: Section, step: int) -> None:
+        """Begin a section and learn from the duration of the one before it."""
         kind = self.section.removeprefix("first ")
-        if kind in self._seen:  # the first of a kind compiles, and teaches nothing
+        if kind in self._seen:  # the first of its kind compiles, and teaches nothing
             self.slowest[kind] = max(self.slowest.get(kind, 0.0), self.seconds)
         self._seen.add(kind)
         self.section, self.step, self.seconds, self.since = section, step, 0.0, time.monotonic()
 
     def wait(self, seconds: float, expected: float) -> None:
-        """`seconds` have passed, where this process meant to look after `expected`."""
+        """Count `seconds` that have passed, where this process had meant to check after
+        `expected`."""
         self.seconds += min(seconds, 2 * expected)
 
     @property
     def limit(self) -> float:
+        """Seconds that the current section may take."""
         limit = self.limits[self.section]
         return FLOOR + FACTOR * self.slowest.get(self.section, 0.0) if limit is None else limit
 
 
 class Watcher:
+    """Watches one rank: see the top of this file."""
+
     def __init__(self, folder: str, rank: int, ranks: int, process: int, config: dict) -> None:
         self.folder, self.rank, self.ranks, self.process = folder, rank, ranks, process
         config = WatchConfig(**config)
@@ -188,13 +195,13 @@ class Watcher:
         self.tick = min(1.0, shortest / 4)
         self.between = min(_SECONDS_BETWEEN, shortest / 4)
         self.alarm = Path(folder) / "heartbeat" / "alarm"
-        self.before = ""  # the alarm that an earlier start has left
-        self.heard = ""  # the alarm that this watcher has seen, or given
+        self.before = ""  # the alarm left by an earlier start
+        self.heard = ""  # the alarm that this watcher has seen, or raised
         self.stopped = False
 
     def run(self) -> None:
-        """Until the rank is gone, or has been ended."""
-        # A file system that hangs may be why the rank hangs: it must not keep the clock from going.
+        """Watch until the rank is gone, or has been ended."""
+        # A hanging file system may be why the rank hangs: it must not stop the clock.
         threading.Thread(target=self._keep_in_touch, daemon=True).start()
         last = time.monotonic()
         while os.getppid() == self.process:
@@ -211,7 +218,7 @@ class Watcher:
                 break
 
     def _listen(self) -> bool:
-        """False when the run is over, or its process is gone."""
+        """Read what the rank reports. False if the run is over or its process is gone."""
         time.sleep(_SECONDS_TO_GATHER)
         said = os.read(0, 1 << 16).decode().splitlines()
         for line in said:
@@ -223,7 +230,7 @@ class Watcher:
 
     def _keep_in_touch(self) -> None:
         with contextlib.suppress(*_UNWRITABLE):
-            self.alarm.touch()  # to be written in place
+            self.alarm.touch()  # to be overwritten in place
         self.before = self._read_alarm()
         while True:
             with contextlib.suppress(*_UNWRITABLE):
@@ -254,15 +261,15 @@ class Watcher:
         telling.start()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process, _STACKS)
-            os.kill(self.process, signal.SIGCONT)  # one that is stopped writes no stacks
+            os.kill(self.process, signal.SIGCONT)  # a stopped process writes no stacks
             time.sleep(_SECONDS_TO_TELL / 4)
-            os.kill(self.process, signal.SIGSTOP)  # it must not train, or crash, meanwhile
+            os.kill(self.process, signal.SIGSTOP)  # it must not train or crash meanwhile
             telling.join(self.between + 2 * _SECONDS_TO_TELL)
             os.kill(self.process, signal.SIGKILL)
 
     def _tell(self) -> None:
         now, alarm = self.progress, "" if self.heard else secrets.token_hex(8)
-        with contextlib.suppress(*_UNWRITABLE):  # a disk that is full still takes the rest
+        with contextlib.suppress(*_UNWRITABLE):  # on a full disk, the rest still works
             if alarm:
                 self.heard = alarm
                 write_in_place(self.alarm, alarm)
@@ -272,15 +279,15 @@ class Watcher:
         where = section_name(now.section, now.step)
         with contextlib.suppress(*_UNWRITABLE), _log(self.folder, self.rank).open("a") as log:
             log.write(f"The run was ended with rank {self.rank} in {where}: its stacks are above\n")
-        if alarm and self._read_alarm() in (alarm, self.before):  # of those who called, one speaks
+        if alarm and self._read_alarm() in (alarm, self.before):  # only one watcher reports
             self._speak(alarm)
 
     def _speak(self, alarm: str) -> None:
         now = self.progress
         said = describe(read_heartbeats(Path(self.folder), self.ranks), self.ranks, alarm)
         sentence = (
-            f"the run stands still: {said}, longer than the limit of {now.limit:.0f} s. The stacks "
-            f"are in {self.folder}/logs; start it again to resume ([watch] sets the limits)"
+            f"the run makes no progress: {said}, longer than the limit of {now.limit:.0f} s. The "
+            f"stacks are in {self.folder}/logs; start it again to resume ([watch] sets the limits)"
         )
         with contextlib.suppress(*_UNWRITABLE):
             StateFile(self.folder).write("hung", now.step, sentence)

@@ -1,4 +1,4 @@
-"""What Slurm is asked and told: the site's defaults, its partitions and their limits, sbatch."""
+"""Talks to Slurm: the site's defaults, its partitions and their limits, sbatch."""
 
 import os
 import re
@@ -10,12 +10,12 @@ from mixit_titan.errors import ConfigError, unknown
 
 
 def site_file() -> Path:
-    """It need not exist."""
+    """The file with the site's defaults, which need not exist."""
     return Path(os.environ.get("SITE_ENV", "slurm/site.env")).absolute()
 
 
 def site_defaults() -> dict[str, str]:
-    """Variables for what no flag says: the shell's go before those of the file."""
+    """Variables for what no option sets: those of the shell override those of the site's file."""
     file = site_file()
     if not file.is_file():
         return dict(os.environ)
@@ -32,23 +32,23 @@ def site_defaults() -> dict[str, str]:
 
 def check_partition(name: str | None, *, nodes: int, time: str) -> None:
     """Raise a ConfigError if the partition (None: the default one) can never start such a job.
-    sbatch may accept one that wants more, which then waits for ever."""
+    sbatch may accept a job that wants more, which then waits forever."""
     if name is not None and "," in name:
-        return  # one of several: Slurm's own choice
+        return  # one of several: Slurm chooses
     partitions = _partitions()
     if name is None:
         name = next((key for key, of in partitions.items() if of["Default"] == "YES"), None)
         if name is None:
-            return  # Slurm will say that it needs one
+            return  # Slurm will report that it needs one
     if name not in partitions:
         raise unknown("partition", name, partitions)
     limits = partitions[name]
     most = min(int(limits["TotalNodes"]), _number(limits["MaxNodes"]))
     if nodes > most:
-        raise ConfigError(f"--nodes is {nodes}: the partition {name!r} gives at most {most}")
+        raise ConfigError(f"--nodes is {nodes}: the partition {name!r} allows at most {most}")
     if seconds(time) > seconds(limits["MaxTime"]):
         raise ConfigError(
-            f"--time is {time}: the partition {name!r} gives at most {limits['MaxTime']}"
+            f"--time is {time}: the partition {name!r} allows at most {limits['MaxTime']}"
         )
 
 
@@ -72,10 +72,12 @@ def _number(text: str) -> float:
 
 
 def has_sbatch() -> bool:
+    """Whether this machine can submit jobs."""
     return shutil.which("sbatch") is not None
 
 
 def check_sbatch() -> None:
+    """Raise a ConfigError on a machine without sbatch."""
     if not has_sbatch():
         raise ConfigError(
             "there is no sbatch on this machine: submit from a login node of the cluster, or use "
@@ -84,17 +86,17 @@ def check_sbatch() -> None:
 
 
 def try_script(script: str) -> str:
-    """When and where Slurm would start it."""
+    """When and where Slurm would start the script."""
     return _sbatch("--test-only", script=script).removeprefix("sbatch: ")
 
 
 def send(script: Path) -> str:
-    """Submit it and return the job's id."""
+    """Submit the script and return the job's id."""
     return _sbatch("--parsable", str(script)).split(";")[0]
 
 
 def _sbatch(*arguments: str, script: str | None = None) -> str:
-    # The script says all there is to say: variables of the shell would override it.
+    # The script is complete: variables of the shell would override it.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SBATCH_")}
     done = subprocess.run(
         ["sbatch", *arguments], input=script, capture_output=True, text=True, env=environment
@@ -109,14 +111,15 @@ def _sbatch(*arguments: str, script: str | None = None) -> str:
 
 
 def seconds(text: str) -> float:
-    """`90` minutes, `1:30:00`, `2-12` days and hours, `2-12:30:00`, `UNLIMITED`."""
+    """Slurm's notation of a time: `90` minutes, `1:30:00`, `2-12` days and hours, `2-12:30:00`,
+    `UNLIMITED`."""
     if text.upper() in ("UNLIMITED", "INFINITE"):
         return float("inf")
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
         raise ConfigError(f"--time is {text!r}: write HH:MM:SS, or DAYS-HH:MM:SS")
     days, _, clock = text.rpartition("-")
     parts = [int(part) for part in clock.split(":")]
-    # Alone, the numbers are minutes and seconds; after days, hours and minutes.
+    # Without days the numbers are minutes and seconds; after days, hours and minutes.
     if len(parts) < 3:
         parts = [*parts, 0, 0][:3] if days else [0, *parts, 0][:3]
     hours, minutes, secs = parts

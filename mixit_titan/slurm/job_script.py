@@ -10,7 +10,7 @@ Directives = dict[str, str | None]
 
 
 def shipped_directives(name: str) -> Directives:
-    """`{"nodes": "1", "requeue": "", ...}` of a shipped script."""
+    """The directives of a shipped script: `{"nodes": "1", "requeue": "", ...}`."""
     lines = shipped_jobs()[name].read_text().splitlines()
     words = [line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)]
     return {word.partition("=")[0]: word.partition("=")[2] for word in words}
@@ -24,7 +24,7 @@ def job_script(
     arguments: list[str],
     about: str,
 ) -> str:
-    """The shipped script `name` with other `directives` (None: left out), with `settings` as
+    """The shipped script `name` with these `directives` (None: left out), with `settings` as
     variables, and with `arguments` before those that sbatch is given. All values are quoted."""
     lines = shipped_jobs()[name].read_text().splitlines()
     last = max(number for number, line in enumerate(lines) if line.startswith(_MARK))
@@ -34,7 +34,7 @@ def job_script(
 
 
 def array_script(folders: list[str], directives: Directives, *, about: str) -> str:
-    """A job array whose tasks are the jobs of `folders`."""
+    """A job array whose tasks are the jobs in `folders`."""
     body = [
         f"folders=({shlex.join(folders)})",
         "folder=${folders[$SLURM_ARRAY_TASK_ID]}",
@@ -51,5 +51,5 @@ def _head(directives: Directives, about: str) -> list[str]:
 
 def _line(key: str, value: str) -> str:
     if not value.isprintable():
-        raise ConfigError(f"--{key} is {value!r}: a job script cannot hold it")
+        raise ConfigError(f"--{key} is {value!r}: it must be printable")
     return f"{_MARK}{key}={shlex.quote(value)}" if value else f"{_MARK}{key}"

@@ -1,4 +1,4 @@
-"""Whether a run fits into the GPUs that it is submitted to."""
+"""Checks whether a run fits into the GPUs that it is submitted to."""
 
 from mixit_titan.config.estimate import estimate
 from mixit_titan.config.plan import Plan
@@ -6,11 +6,11 @@ from mixit_titan.errors import ConfigError
 
 
 def check_memory(plan: Plan, *, ranks: int, gpu: str) -> None:
-    """Refuse a run whose modelled memory is more than those GPUs have."""
+    """Refuse a run whose modeled memory exceeds that of the GPUs."""
     found = estimate(plan, ranks=ranks, gpu=gpu)
     if not found.fits:
         raise ConfigError(
             f"{plan.where} does not fit on {ranks} x {found.gpu.name} (--gpu names others): "
             f"{found.advice()}. `mixit-titan params --config` shows the parts; --ignore-memory "
-            "submits it as it is"
+            "submits it anyway"
         )

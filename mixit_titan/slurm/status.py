@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 
 from mixit_titan.errors import ConfigError
+from mixit_titan.jobs.lock import owner_lives
 from mixit_titan.reading import read_text, text_if_good
 from mixit_titan.runtime.checkpoint_files import hugging_face_steps, newest_complete
 from mixit_titan.runtime.goodput import goodput
@@ -22,22 +23,27 @@ from mixit_titan.runtime.run_state import read_state
 from mixit_titan.tables import literal, screen_table
 
 _JOB_BYTES = 256
-_BEATS_MISSED, _SILENT = 12.0, 90.0  # seconds; a network's file system may show old times
+_BEATS_MISSED, _SILENT = 12.0, 90.0  # seconds; a network file system may show old times
 
 
 @dataclass
 class StatusArguments:
-    """Show where runs are: state, step, loss, tokens/s, restarts, last checkpoint, goodput.
+    """Show the state of runs: step, loss, tokens/s, restarts, last checkpoint and goodput, the
+    share of the time that was training.
 
     Example: mixit-titan status runs/160m_fineweb_edu_mixit
     """
 
-    folders: Annotated[list[str], tyro.conf.Positional] = field(default_factory=list)
+    folders: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER ...")] = (
+        field(default_factory=list)
+    )
     """Folders of runs (default: all in runs/)."""
 
 
 @dataclass
 class Status:
+    """One row of the table."""
+
     folder: str
     state: str
     step: str
@@ -46,21 +52,22 @@ class Status:
     restarts: str
     checkpoint: str
     goodput: str
-    """The share of its time that was training."""
+    """The share of the run's time that was training."""
     said: str
 
 
 def show_status(args: StatusArguments) -> None:
+    """Print the table, and what each run has to say below it."""
     folders = [Path(name) for name in args.folders] or _all_runs()
     for folder in folders:
         if not _is_run(folder):
-            raise ConfigError(f"{folder} is no folder of a run")
+            raise ConfigError(f"{folder} is not a run folder")
     answers = _slurm_answers()
     statuses = [run_status(folder, answers) for folder in folders]
     header = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint", "goodput")
     rows = [[literal(cell) for cell in vars(s).values()][: len(header)] for s in statuses]
     table = screen_table(None, header, rows, left=len(header), box=None, pad_edge=False)
-    # Not a terminal: no column is cut.
+    # Where the output is not a terminal, no column is truncated.
     console = Console(width=None if os.isatty(1) else 1000)
     console.print(table)
     for status in statuses:
@@ -72,9 +79,11 @@ def show_status(args: StatusArguments) -> None:
 
 
 def run_status(folder: Path, slurm_answers: bool) -> Status:
+    """The row of one run. Never raises: whatever the folder contains, other runs are still
+    shown."""
     try:
         return _run_status(folder, slurm_answers)
-    except Exception as error:  # whatever lies in a folder, the others are shown
+    except Exception as error:  # whatever one folder contains, the others are shown
         why = f"cannot be read: {type(error).__name__}: {error}"
         return Status(str(folder), "?", "-", "-", "-", "-", "-", "-", why)
 
@@ -92,7 +101,7 @@ def _run_status(folder: Path, slurm_answers: bool) -> Status:
     return Status(
         folder=str(folder),
         state=state,
-        # A job script that has just started it says step 0.
+        # A job script that has just started the run reports step 0.
         step=str(where.step if where and where.step else last.get("step", 0)),
         loss=_figure(last.get("loss"), ".4f"),
         tokens_per_s=_figure(last.get("tokens_per_s"), ",.0f"),  # a task's metrics have none
@@ -108,26 +117,39 @@ def _figure(value: Any, how: str) -> str:
 
 
 def _state(folder: Path, slurm_answers: bool) -> tuple[str, str]:
-    """Slurm's word for a job that it has; else the run's own last word, if it lives."""
+    """Slurm's state of a job that is in its queue; else the run's own last state, if it is
+    alive."""
     job, own = folder / "job", read_state(folder)
     if job.exists() and slurm_answers:
         queued = _in_queue(read_text(job, limit=_JOB_BYTES).strip())
         if queued is not None:
             return queued, ""
         if own is None or own.word in ("starting", "running"):
-            return "ended", "its job has left the queue and did not say why: see its logs"
+            return "ended", "its job has left the queue without giving a reason: see its logs"
     if own is None:
-        return "-", ""
+        return _state_of_task(folder), ""
     if own.word in ("starting", "running"):
         silent = _silent_seconds(folder)
         if silent is not None:
-            why = f"no sign of life for {silent:,.0f} s: start it again to resume"
+            how = "resume" if newest_complete(folder / "checkpoint") is not None else "begin anew"
+            why = f"no sign of life for {silent:,.0f} s: start it again to {how}"
             return "dead", why
     return own.word, own.said if own.word != "stopped" else ""
 
 
+def _state_of_task(folder: Path) -> str:
+    """A task, or a point of a sweep, has no word of its own: its files say how far it is."""
+    if (folder / "result.json").exists():
+        return "finished"
+    lives = owner_lives(folder)
+    if lives is not None:
+        return "running" if lives else "dead"
+    return "stopped" if (folder / "checkpoint.pt").exists() else "-"
+
+
 def _silent_seconds(folder: Path) -> float | None:
-    """How long a run that says that it is running has not been heard of; None: it lives."""
+    """For how long a run that claims to be running has shown no sign of life; None if it is
+    alive."""
     files = (folder / "state", heartbeat_file(folder, 0))
     signs = [file.stat().st_mtime for file in files if file.exists()]
     silent = time.time() - max(signs)
@@ -135,7 +157,7 @@ def _silent_seconds(folder: Path) -> float | None:
 
 
 def _is_gone(folder: Path) -> bool:
-    """The first rank's process was here, and is no more."""
+    """Whether the process of the first rank ran on this machine and has ended."""
     said = read_heartbeats(folder, 1).get(0, {})
     if said.get("host") != socket.gethostname() or not isinstance(said.get("process"), int):
         return False
@@ -149,10 +171,11 @@ def _is_gone(folder: Path) -> bool:
 
 
 def _slurm_answers() -> bool:
-    """Also where there is no Slurm, whose runs' own words are all there is."""
+    """Whether Slurm answers. True where there is no Slurm: then the runs' own states are all there
+    is."""
     if shutil.which("scontrol") is None:
         return True
-    try:  # squeue would wait for minutes
+    try:  # squeue could block for minutes
         return not subprocess.run(["scontrol", "ping"], capture_output=True, timeout=20).returncode
     except subprocess.TimeoutExpired:
         return False
@@ -171,13 +194,14 @@ def _in_queue(job: str) -> str | None:
 
 
 def _all_runs() -> list[Path]:
-    """runs/NAME, and runs/NAME/VARIANT of an array."""
+    """All runs in runs/NAME, and in runs/NAME/VARIANT of an array."""
     runs = Path("runs")
     found = [folder for folder in [*runs.glob("*/"), *runs.glob("*/*/")] if _is_run(folder)]
     if not found:
-        raise ConfigError("there is no run in runs/: name folders, or submit one")
+        raise ConfigError("there is no run in runs/: name its folder, or submit one")
     return sorted(found)
 
 
 def _is_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("job", "state", "metrics.jsonl"))
+    # Not Path.exists, which fails where the folder is private to somebody else.
+    return any(os.path.exists(folder / name) for name in ("job", "state", "metrics.jsonl"))

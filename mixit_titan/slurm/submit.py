@@ -1,4 +1,4 @@
-"""`mixit-titan submit`: freezes a run in its folder, checks it, and gives it to sbatch."""
+"""`mixit-titan submit`: freezes a run in its folder, checks it, and submits it with sbatch."""
 
 import os
 import shlex
@@ -40,6 +40,8 @@ class _Run:
 
 
 def submit(args: SubmitArguments, overrides: list[str]) -> None:
+    """Check a run, freeze it in its folder and submit it; with --dry-run, only print the job script
+    and all problems."""
     problems, runs, job, answers = Problems(gathered=args.dry_run), [], None, False
     with problems.noted():
         check_sbatch()
@@ -54,13 +56,14 @@ def submit(args: SubmitArguments, overrides: list[str]) -> None:
     if args.dry_run:
         _show(job, problems, ask_slurm=answers)
         return
-    assert job is not None  # or a problem has ended it
+    assert job is not None  # otherwise a problem has been raised
     number = _freeze_and_send(args, runs, job)
     _report(number, runs, job)
 
 
 def _show(job: _Run | None, problems: Problems, *, ask_slurm: bool) -> None:
-    """The script, what Slurm says to it, and the problems; exit code 1 if there are any."""
+    """Print the script, Slurm's answer to it, and the problems; exit with code 1 if there are
+    any."""
     if job is not None:
         print(job.script)
     if ask_slurm and job is not None:
@@ -74,31 +77,31 @@ def _show(job: _Run | None, problems: Problems, *, ask_slurm: bool) -> None:
 def _plan_all(
     args: SubmitArguments, overrides: list[str], directives: Directives, problems: Problems
 ) -> tuple[list[_Run], _Run | None]:
-    """The runs, and the job that is given to sbatch: the only one, or an array of them."""
+    """The runs, and the job that is submitted: the only one, or an array of them."""
     if args.array_variants is None:
         run = _plan(args, overrides, None, directives, problems)
         return ([] if run is None else [run]), run
     variants = args.array_variants.split(",")
     if len(set(variants)) < len(variants):
         raise ConfigError(
-            f"--array-variants is {args.array_variants!r}: name each variant once, as each has "
-            "one folder"
+            f"--array-variants is {args.array_variants!r}: name each variant once, because each "
+            "has one folder"
         )
     base = _base_folder(args, overrides)
     with problems.noted():
         _check_new(base)
-    # Whatever is not a variant is read as a stack: `uniform` is one of a mixer.
+    # What is not a variant is read as a stack, such as that of the mixer `uniform`.
     keys = {n: "--model.variant" if n in VARIANTS else "--model.stack" for n in variants}
     each = {n: [*overrides, keys[n], n] for n in variants}
     planned = [_plan(args, each[n], base / as_folder(n), directives, problems) for n in variants]
     runs = [run for run in planned if run is not None]
     output = directives | {"job-name": base.name, "output": _output(base, "array_%A_%a.out")}
-    about = f"The runs {', '.join(variants)}: `sbatch` this file to go on with all of them."
+    about = f"The runs {', '.join(variants)}: `sbatch` this file to resume all of them."
     return runs, _Run(base, array_script([str(run.folder) for run in runs], output, about=about))
 
 
 def _directives(args: SubmitArguments) -> Directives:
-    """What all runs of this submission have in common."""
+    """The directives that all runs of this submission share."""
     defaults = site_defaults()
 
     def chosen(name: str) -> str | None:
@@ -123,7 +126,7 @@ def _directives(args: SubmitArguments) -> Directives:
 
 
 def _base_folder(args: SubmitArguments, overrides: list[str]) -> Path:
-    """Of an array: the variants have folders of their own in it."""
+    """The folder of an array, in which each variant has its own."""
     table = read_run(args.config, overrides)
     return Path(str(table.get("dump_folder", f"runs/{Path(args.config).stem}"))).absolute()
 
@@ -131,8 +134,8 @@ def _base_folder(args: SubmitArguments, overrides: list[str]) -> Path:
 def _check_new(folder: Path) -> None:
     if (folder / "job.sbatch").exists():
         raise ConfigError(
-            f"{folder} is a run that was submitted before: `sbatch {folder}/job.sbatch` resumes "
-            "it; for a new one choose another --dump_folder"
+            f"{folder} is a run that has been submitted before: `sbatch {folder}/job.sbatch` "
+            "resumes it; for a new one choose another --dump_folder"
         )
 
 
@@ -143,8 +146,8 @@ def _plan(
     directives: Directives,
     problems: Problems,
 ) -> _Run | None:
-    """Check the run for all numbers of nodes that it may get, and write its job script. `folder`:
-    in place of the run's own. None: what is wrong with it leaves it without one."""
+    """Check the run for every number of nodes that it may get, and write its job script. `folder`
+    replaces the run's own. None if a problem leaves the run without a folder."""
     plan = None
     for ranks in _numbers_of_ranks(args, overrides):
         plan = _planned(args, overrides, ranks, problems)
@@ -170,7 +173,7 @@ def _plan(
             "SAVE_SECONDS": str(args.save_seconds),
         },
         arguments=[str(folder / "config.toml"), *overrides],
-        about="`sbatch` this file to go on with the run. Written by mixit-titan submit.",
+        about="`sbatch` this file to resume the run. Written by mixit-titan submit.",
     )
     return _Run(folder, script)
 
@@ -178,7 +181,7 @@ def _plan(
 def _numbers_of_ranks(args: SubmitArguments, overrides: list[str]) -> list[int]:
     few = args.nodes if args.min_nodes is None else args.min_nodes
     if not 1 <= few <= args.nodes or args.gpus_per_node < 0:
-        return [own_ranks(args.config, overrides)]  # for a dry run, which has noted it
+        return [own_ranks(args.config, overrides)]  # in a dry run, which has recorded the problem
     return [nodes * max(args.gpus_per_node, 1) for nodes in range(few, args.nodes + 1)]
 
 
@@ -205,8 +208,8 @@ def _check_planned(plan: Plan, folder: Path, problems: Problems) -> None:
     with problems.noted():
         if checkpoint.load_step != -1 or not checkpoint.enable or checkpoint.load_only:
             raise ConfigError(
-                "a run that is submitted resumes from its newest checkpoint: leave "
-                "checkpoint.enable, checkpoint.load_only and checkpoint.load_step as they are"
+                "a submitted run resumes from its newest checkpoint: keep the defaults of "
+                "checkpoint.enable, checkpoint.load_only and checkpoint.load_step"
             )
     with problems.noted():
         run = with_data(plan, problems)
@@ -219,7 +222,8 @@ def _output(folder: Path, name: str) -> str:
 
 
 def _freeze_and_send(args: SubmitArguments, runs: list[_Run], job: _Run) -> str:
-    """Nothing is left behind if it cannot be written or Slurm does not want it."""
+    """Write the run's folder and submit it. Nothing is left behind if writing fails or Slurm
+    refuses it."""
     new = [run.folder for run in (job, *runs) if not run.folder.exists()]
     version, difference = code_version()
     command = shlex.join(["mixit-titan", *sys.argv[1:]])

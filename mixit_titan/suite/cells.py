@@ -1,8 +1,9 @@
-"""The cells of a suite, one for each task and stack, and the runs that each takes.
+"""The cells of a suite, one per task and stack, and the runs of each.
 
-A cell is MAD's protocol: every place of the grid once, on validation and with a seed that is never
-reported; then the reported seeds of the best place, on the test set. A grid of one place needs no
-search. The folder of a run is a hash of its settings: a finished run is kept, and shared.
+A cell follows MAD's protocol: first every point of the grid once, on validation and with a seed
+that is never reported; then the reported seeds of the best point, on the test set. A grid of one
+point needs no search. The folder of a run is named by a hash of its settings, so that a finished
+run is kept and shared.
 """
 
 import dataclasses
@@ -19,34 +20,37 @@ from mixit_titan.tasks.settings import Run
 
 @dataclass(frozen=True)
 class Cell:
+    """One task and one stack."""
+
     problem: str
-    """Its name in the suite."""
+    """The name of the task in the suite."""
     places: tuple[Run, ...]
-    """One run for each place of the grid."""
+    """One run per point of the grid."""
     keys: tuple[str, ...]
-    """Those of the grid."""
+    """The keys of the grid."""
     seeds: range
-    """The reported ones."""
+    """The seeds that are reported."""
     out: Path
     device: str
 
     @property
     def stack(self) -> str:
+        """The stack's name in tables."""
         return self.places[0].settings.name
 
     @property
     def attention(self) -> float:
-        """The share of the layers that have queries and keys; of an LSTM none."""
+        """The share of layers with queries and keys; 0 for an LSTM."""
         stack = self.places[0].settings.layer_stack()
         return 0.0 if stack is None else stack.attention_share
 
     def searched(self) -> list[Job]:
-        """Of every place of the grid, on validation."""
+        """The runs of the search, on validation: one per point of the grid."""
         return [] if len(self.places) == 1 else [self._job(run) for run in self._trials()]
 
     def choice(self, failed: Collection[Path]) -> dict[str, Any] | None:
-        """What was chosen and all that was tried; None until the search is over, and where there is
-        none. A run that has `failed`, as one that diverges, is not chosen."""
+        """The chosen settings and everything that was tried; None until the search is done, or if
+        there is none. A run that has `failed`, such as one that diverged, is not chosen."""
         jobs = self.searched()
         results = {job.folder: job.result for job in jobs}
         left = [folder for folder, found in results.items() if found is None]
@@ -60,7 +64,7 @@ class Cell:
         return found
 
     def reported(self, failed: Collection[Path]) -> list[Job]:
-        """The seeds of the best place, on the test set; none until it is chosen."""
+        """The runs of the best point, on the test set, one per seed; none until it is chosen."""
         best = self.places[0]
         if len(self.places) > 1:
             choice = self.choice(failed)
@@ -70,7 +74,7 @@ class Cell:
         return [self._job(_changed(best, seed=seed)) for seed in self.seeds]
 
     def figures(self, failed: Collection[Path]) -> list[dict[str, Any]]:
-        """The reported seeds that are done."""
+        """The results of the reported seeds that are finished."""
         jobs = self.reported(failed)
         return [result_row(job.folder.name, found) for job in jobs if (found := job.result)]
 

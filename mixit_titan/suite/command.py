@@ -20,6 +20,7 @@ from mixit_titan.tasks.options import run_words, typed_settings
 
 
 def suite_command(arguments: list[str]) -> None:
+    """Run what is missing of a suite, report it, and print what to type next."""
     check_once(arguments, ("--stacks", "--only", "--grid", "--set"))
     for name in ("--stacks", "--only", "--grid", "--set"):
         check_named(arguments, name)
@@ -30,22 +31,25 @@ def suite_command(arguments: list[str]) -> None:
     if args.list:
         _print_commands(args, cells)
         return
-    find_device(args.device)  # before any run fails for the lack of it
+    find_device(args.device)  # a missing device is one error here, not one per run
     with locked(args.folder):
         failed = _run(cells, args.jobs)
         console = Console(width=None if Console().is_terminal else 200)
         write_report(args, cells, failed, console)
     _raise_if_incomplete(cells, failed)
-    said = ["More --seeds add to it."]
+    said = [
+        f"Next: run the same command with --seeds {args.seeds + 1} to add a seed to every cell."
+    ]
     attending = [cell for cell in cells if cell.attention]
     if attending:
         folder = attending[0].reported(failed)[0].folder
-        said.append(f"What a model looks at: mixit-titan analyze attention {folder}")
-    console.print(*said, soft_wrap=True, markup=False)
+        said.append(f"See what a model attends to: mixit-titan analyze attention {folder}")
+    for line in said:
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def _run(cells: list[Cell], at_a_time: int) -> set[Path]:
-    """The searches, and then the seeds of what was chosen; returns the folders of failed runs."""
+    """Run the searches, then the reported seeds; returns the folders of failed runs."""
     failed: set[Path] = set()
     known: set[Path] = set()
     while True:
@@ -63,13 +67,13 @@ def _run(cells: list[Cell], at_a_time: int) -> set[Path]:
 
 
 def _jobs(cells: list[Cell], failed: set[Path]) -> list[Job]:
-    """All that can be started now."""
+    """All jobs that can be started now."""
     searched = [job for cell in cells for job in cell.searched()]
     return searched + [job for cell in cells for job in cell.reported(failed)]
 
 
 def _raise_if_incomplete(cells: list[Cell], failed: set[Path]) -> None:
-    """A place of the grid may fail, as with a rate that diverges; what is reported may not."""
+    """A point of the grid may fail, as when a learning rate diverges; a reported run may not."""
     missing = [cell for cell in cells if len(cell.figures(failed)) < len(cell.seeds)]
     if missing:
         jobs = [job for cell in missing for job in [*cell.searched(), *cell.reported(failed)]]
@@ -84,9 +88,9 @@ def _print_commands(args: SuiteArguments, cells: list[Cell]) -> None:
         run, folder = job.arguments
         print(shlex.join(["task", *run_words(run, args.scale), "--out", str(folder)]))
     if not left:
-        said = "all runs are done: the same command without --list reports them"
+        said = "All runs are finished. Next: the same command without --list reports them."
     elif any(not cell.reported(()) for cell in cells):
-        said = "these choose the settings: when they are done, --list again prints what is reported"
+        said = "These choose the settings. Next: once they are finished, --list prints the rest."
     else:
-        said = "when these are done, the same command without --list reports them"
+        said = "Next: once these are finished, the same command without --list reports them."
     print(said, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The figure of a suite: tasks by stacks, and their mean against the share of attention layers."""
+"""suite.png: accuracy by task and stack, and the mean over the share of attention layers."""
 
 import itertools
 from pathlib import Path
@@ -8,6 +8,7 @@ from mixit_titan.plotting import COLORS, OTHER, save_figure
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
+    """Draw the two panels; `found` is the content of suite.json."""
     from matplotlib.figure import Figure
 
     tasks, stacks = found["tasks"], [each["stack"] for each in found["stacks"]]

@@ -1,4 +1,4 @@
-"""From a command line to the cells of a suite, each one checked before the first run."""
+"""From a command line to the cells of a suite, all checked before the first run."""
 
 import itertools
 from dataclasses import dataclass
@@ -21,73 +21,76 @@ from mixit_titan.tasks.options import parse, preset_run
 from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.task import task_class
 
-_FEWEST, _MOST = 2, 64  # layers to look for
+_FEWEST, _MOST = 2, 64  # layers to try
 _OWN = {
     **dict.fromkeys(("variant", "stack", "mixer"), "use --stacks"),
     "layers": "use --layers",
     "seed": "use --seeds and --first-seed",
-    "held_out": "settings are chosen on validation, and reported on the test set",
+    "held_out": "settings are chosen on validation, and the test set is reported",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteArguments:
-    """Run a family of synthetic tasks for several stacks, each with settings that were chosen for
-    it on validation.
+    """Run a family of synthetic tasks for several stacks, with settings chosen on validation for
+    each task and stack.
 
     Example: mixit-titan suite mad --stacks standard,mixit,"mixit standard" --out runs/mad
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """mad: the six tasks of MAD. recall: MQAR with 4, 8 and 16 pairs, and induction. state: parity,
+    """mad: the six tasks of MAD; recall: MQAR with 4, 8 and 16 pairs, and induction; state: parity,
     modular sums, Dyck-k and sorting."""
     stacks: tuple[str, ...] = ("standard", "mixit", "mixit standard", "standard mixit")
-    """What to compare, with commas between them: variants, stacks, lstm, linear."""
+    """What to compare, separated by commas: variants, stacks, lstm, linear."""
     layers: Annotated[int | None, Range(least=1, most=1000)] = None
-    """Of every model (default: the fewest that fill every stack, and 2 at least)."""
+    """Layers of every model (default: the fewest that fill every stack, at least 2)."""
     seeds: Annotated[int, Range(least=1, most=FIRST_SEED)] = 3
-    """How many seeds are reported. More add to what is there."""
+    """How many seeds are reported; more seeds are added to finished runs."""
     first_seed: Annotated[int, Range(least=0, most=FIRST_SEED - 1)] = 0
-    """The first of them. Settings are chosen with seed 10000, which is not reported."""
+    """The first reported seed. Settings are chosen with seed 10000, which is never reported."""
     scale: Literal["cpu", "paper"] = "cpu"
-    """The presets of the tasks: sizes for two cores, or those of their papers."""
+    """The presets of the tasks: sizes for two CPU cores, or those of their papers."""
     only: tuple[str, ...] = ()
-    """Some of the suite's tasks, by their names in the table."""
+    """Only these tasks of the suite, by their names in its table (default: all)."""
     grid: tuple[str, ...] = ()
-    """key=value,value ...: what is tried for every task and stack, in place of the suite's own."""
+    """The grid to try for every task and stack, as key=value,value ... (default: the suite's
+    own)."""
     fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set")] = ()
-    """key=value ...: options that differ from the presets in all runs."""
+    """Options that differ from the presets in all runs, as key=value ..."""
     jobs: Annotated[int, Range(least=1, most=4096)] = 2
-    """Runs at a time."""
+    """How many runs train at the same time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes a GPU if there is one."""
     list: bool = False
-    """Print the commands of all runs that can be started and are not done, one per line, for
+    """Print the commands of all unfinished runs that can be started, one per line, for
     slurm/points.sbatch, instead of running them."""
     out: Path | None = None
-    """Folder of the runs and of suite.json, suite.md and suite.png (default: runs/suite/NAME)."""
+    """Folder for the runs, suite.json, suite.md and suite.png (default: runs/suite/NAME)."""
 
     @property
     def folder(self) -> Path:
+        """The output folder."""
         return Path("runs/suite") / self.name if self.out is None else self.out
 
     @property
     def tried(self) -> dict[str, tuple[str, ...]]:
-        """The grid, as it is written."""
+        """The grid, as key -> the values to try."""
         grid = read_grid(self.grid) or find_suite(self.name).grid(self.scale)
         return {key: tuple(values) for key, values in grid.items()}
 
 
 def suite_cells(args: SuiteArguments) -> list[Cell]:
-    """Task by task, and within a task stack by stack."""
+    """All cells, ordered by task and then by stack; a ConfigError if any cannot be run."""
     problems = _problems(args)
     if args.first_seed + args.seeds > FIRST_SEED:
         raise ConfigError(
             f"--first-seed {args.first_seed} with its --seeds reaches {FIRST_SEED:,}, from where "
-            "on seeds are for choosing settings: take lower or fewer ones"
+            "on seeds are reserved for choosing settings: use lower or fewer seeds"
         )
     stacks = _listed(args.stacks)
     if not stacks:
-        raise ConfigError("--stacks names none: write some, as in --stacks standard,mixit")
+        raise ConfigError("--stacks is empty: give some, as in --stacks standard,mixit")
     layers = args.layers or fewest_layers(stacks)
     names = [Settings(**_model(stack), layers=layers).name for stack in stacks]
     for name in names:
@@ -111,7 +114,7 @@ def suite_cells(args: SuiteArguments) -> list[Cell]:
 
 
 def fewest_layers(stacks: list[str]) -> int:
-    """How many layers every stack fills; the sentence of the one that cannot be."""
+    """The smallest number of layers that every stack fills; otherwise a ConfigError."""
     for layers in range(_FEWEST, _MOST + 1):
         try:
             for stack in stacks:
@@ -127,7 +130,7 @@ def fewest_layers(stacks: list[str]) -> int:
 def _places(
     problem: Problem, scale: str, stack: str, grid: dict[str, tuple[str, ...]], words: list[str]
 ) -> tuple[Run, ...]:
-    """The run of each place, with nothing of what was chosen for a variant before."""
+    """The run of each point of the grid, without the settings once chosen for a variant."""
     name, runs = problem.task, []
     ((option, value),) = _model(stack).items()
     words = [f"--{option}={value}", *fixed_words(problem.options(scale)), *words]
@@ -142,7 +145,7 @@ def _places(
 
 
 def _model(stack: str) -> dict[str, str]:
-    """The option that names it."""
+    """The option that selects a stack, with its value."""
     return {"variant" if stack in (*VARIANTS, *BASELINES) else "stack": stack}
 
 
@@ -167,7 +170,7 @@ def _check_keys(
             raise ConfigError(f"{key!r} is not for --grid and --set: {_OWN[key]}")
         if any(key in problem.options(scale) for problem in problems.values()):
             raise ConfigError(
-                f"{key!r} tells the tasks of the suite apart: use --only to take some"
+                f"{key!r} distinguishes the tasks of the suite: use --only to select tasks"
             )
         if key in grid and key in fixed:
             raise ConfigError(f"{key!r} is in --grid and in --set: leave one of them out")

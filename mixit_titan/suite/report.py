@@ -1,4 +1,4 @@
-"""What a suite found: tasks by stacks, the mean over tasks, and what was tried for each."""
+"""The results of a suite: accuracy by task and stack, their mean, and what was tried."""
 
 import statistics
 from collections.abc import Collection
@@ -22,7 +22,7 @@ Found = dict[str, Any]
 def write_report(
     args: SuiteArguments, cells: list[Cell], failed: Collection[Path], console: Console
 ) -> None:
-    """Print it, and write suite.json, suite.md and suite.png."""
+    """Print the results, and write suite.json, suite.md and suite.png."""
     found = summarize(args, cells, failed)
     out = args.folder
     write_json(out / "suite.json", found)
@@ -36,7 +36,7 @@ def write_report(
 
 
 def summarize(args: SuiteArguments, cells: list[Cell], failed: Collection[Path]) -> Found:
-    """All that the files say."""
+    """The content of suite.json."""
     entries = [_entry(cell, failed) for cell in cells]
     stacks = {cell.stack: cell.attention for cell in cells}
     return {
@@ -59,7 +59,7 @@ def summarize(args: SuiteArguments, cells: list[Cell], failed: Collection[Path])
 
 
 def _cost(cells: list[Cell], failed: Collection[Path]) -> Found:
-    """How many runs are done, and the seconds of all, in all of their starts."""
+    """The number of finished runs, and the seconds that all runs took, restarts included."""
     jobs = [job for cell in cells for job in [*cell.searched(), *cell.reported(failed)]]
     done = [job for job in jobs if job.result is not None]
     return {"runs": len(done), "seconds": round(sum(job.seconds for job in jobs), 3)}
@@ -79,7 +79,7 @@ def _entry(cell: Cell, failed: Collection[Path]) -> Found:
 
 
 def _score(entries: list[Found], stack: str) -> dict[str, float] | None:
-    """Over seeds, the mean over tasks; None until every task has a seed in common."""
+    """The mean over tasks, with its spread over seeds; None until all tasks share a seed."""
     own = [
         {row["seed"]: row["accuracy"] for row in entry["seeds"]}
         for entry in entries
@@ -96,9 +96,9 @@ def _table(found: Found) -> tuple[list[str], list[list[str]]]:
     body = []
     for task in found["tasks"]:
         body.append([task, *(_percent(at[task, stack]["accuracy"]) for stack in stacks)])
-    body.append(["mean", *(_percent(each["score"]) for each in found["stacks"])])
+    body.append(["mean over tasks", *(_percent(each["score"]) for each in found["stacks"])])
     shares = [f"{each['attention'] * found['layers']:.0f}" for each in found["stacks"]]
-    body.append([f"attention layers of {found['layers']}", *shares])
+    body.append([f"attention layers (of {found['layers']})", *shares])
     return [found["suite"], *stacks], body
 
 
@@ -110,8 +110,8 @@ def _about(found: Found) -> str:
     grid = "; ".join(f"{key} {', '.join(values)}" for key, values in found["grid"].items())
     seeds = ", ".join(map(str, found["seeds"]))
     return (
-        f"Test accuracy, mean and standard deviation over the seeds {seeds}, at {found['scale']} "
-        f"scale; tried for each task and stack, on validation and seed {found['choosing_seed']}: "
-        f"{grid}. {found['runs']} runs took {found['seconds'] / 60:,.0f} minutes in all, each in a "
-        "process of its own."
+        f"Test accuracy, mean and standard deviation over seeds {seeds}, at {found['scale']} "
+        f"scale. For each task and stack, settings were chosen on validation with seed "
+        f"{found['choosing_seed']}, from this grid: {grid}. {found['runs']} runs took "
+        f"{found['seconds'] / 60:,.0f} minutes of process time in total."
     )

@@ -1,6 +1,6 @@
-"""The suites: which tasks each has, at which difficulty, and which settings are tried.
+"""The suites: the tasks of each, their difficulty, and the settings to try.
 
-What is not said here is the preset of the task at that scale (tasks/presets.py). A grid and the
+Everything else comes from the preset of the task at that scale (tasks/presets.py). Grids and the
 options of a problem are written as for `mixit-titan sweep`.
 """
 
@@ -12,24 +12,30 @@ from mixit_titan.tasks.grid import read_grid
 
 @dataclass(frozen=True)
 class Problem:
+    """A task of a suite, at one difficulty."""
+
     task: str
     cpu: str = ""
-    """Options beside the preset, at each scale."""
+    """Options that differ from the preset, at each scale."""
     paper: str = ""
 
     def options(self, scale: str) -> dict[str, list[str]]:
+        """The options that differ from the preset, key -> values."""
         return read_grid(getattr(self, scale).split())
 
 
 @dataclass(frozen=True)
 class Suite:
+    """A family of problems, and the grid of settings to try for each."""
+
     problems: dict[str, Problem]
-    """By the name that a table has for each."""
+    """The problems by their names in tables."""
     cpu: str = "lr=1e-3,3e-3,1e-2"
     """The grid, at each scale."""
     paper: str = "lr=3e-4,1e-3,3e-3"
 
     def grid(self, scale: str) -> dict[str, list[str]]:
+        """The grid at a scale, key -> values to try."""
         return read_grid(getattr(self, scale).split())
 
 
@@ -64,6 +70,7 @@ SUITES = {
 
 
 def find_suite(name: str) -> Suite:
+    """A suite by its name; a ConfigError if there is none of that name."""
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
     return SUITES[name]

@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,7 +37,8 @@ Train and test a variant on one small task, on a GPU or none.
 Example: mixit-titan task retrieval --variant frozen_qk --out runs/retrieval
 Example: mixit-titan task addition --show 3
 
-NAME is one of {", ".join(TASKS)};
+NAME is one of
+{textwrap.fill(", ".join(TASKS), 76, initial_indent="    ", subsequent_indent="    ")}
 or MODULE:CLASS, a task of your own (docs/tasks.md, Adding a task).
 Each task shows its options and defaults: mixit-titan task retrieval --help"""
 

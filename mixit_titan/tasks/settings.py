@@ -83,7 +83,7 @@ class Settings:
     held_out: Literal["test", "validation"] = "test"
     """What is evaluated. `validation`, for choosing settings: one training example in eight is held
     out and evaluated in the place of the test set."""
-    test_length: Annotated[tuple[int, ...], Range(least=1, most=2**20)] = ()
+    test_length: Annotated[tuple[int, ...], Range(least=1, most=2**16)] = ()
     """Lengths beyond that of the training sequences, to test on after training: values of --length,
     or of what makes the task longer. For models of attention alone, and for an LSTM."""
     seed: Annotated[int, SEED] = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from mixit_titan.analysis.attention import attention, targets
+from mixit_titan.analysis.attention import attention, stands_out, targets
 from mixit_titan.analysis.hooks import attention_maps
 from mixit_titan.analysis.sequences import Sequences, plain_sequences
 from mixit_titan.model.llama import MixitLlama
@@ -105,3 +105,12 @@ def test_where_nothing_repeats_there_is_no_induction_head(
     assert found["induction_head"] is None and found["uniform"]["induction"] is None
     assert all(row["induction"] is None for row in found["heads"])
     assert found["previous_head"]["score"] > 0
+
+
+@pytest.mark.parametrize(("score", "named"), [(0.21, True), (0.19, False)])
+def test_a_head_bears_its_name_from_twice_the_uniform_baseline_on(
+    score: float, named: bool
+) -> None:
+    found = {"induction_head": {"score": score}, "uniform": {"induction": 0.1}}
+    assert stands_out(found, "induction") is named
+    assert not stands_out({"induction_head": None, "uniform": {"induction": None}}, "induction")

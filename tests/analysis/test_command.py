@@ -126,7 +126,7 @@ def test_a_language_model(
         found = json.loads((tmp_path / f"{kind}.json").read_text())
         check(kind, found, layers=2, heads=4)
         if "sequences" in found:
-            assert found["sequences"] == "6 sequences of 32 tokens of the run's validation data"
+            assert found["sequences"] == "6 sequences of 32 tokens from the run's validation data"
 
 
 def test_theorems_need_no_run(
@@ -160,7 +160,7 @@ def test_the_text_that_is_read(
     run = runs.folder("standard")
     call(monkeypatch, "subspace", run, "--text", text, "--out", tmp_path)
     found = json.loads((tmp_path / "subspace.json").read_text())
-    assert found["sequences"] == f"5 sequences of 32 tokens of {text}"
+    assert found["sequences"] == f"5 sequences of 32 tokens from {text}"
     call(monkeypatch, "attention", run, "--prompt", "a $b$ é\n", "--out", tmp_path, *FEW)
     moved = shutil.copytree(run, tmp_path / "moved")
     config = json.loads((moved / "config.json").read_text())
@@ -169,37 +169,38 @@ def test_the_text_that_is_read(
     with caplog.at_level(logging.WARNING):
         call(monkeypatch, "subspace", moved, "--sequences", "3")
     found = json.loads((moved / "analysis" / "subspace.json").read_text())
-    assert found["sequences"] == "3 sequences of 32 tokens of the standard library"
-    assert "the standard library is read instead" in caplog.text
+    assert found["sequences"] == "3 sequences of 32 tokens from the standard library"
+    assert "reading the standard library instead" in caplog.text
 
 
 MISTAKES = {
     "atention RUN": "unknown kind of analysis 'atention': did you mean 'attention'?",
-    "attention EMPTY": "has neither result.json, as a finished task, nor a folder of checkpoints",
-    "attention EMPTY/absent": "has neither result.json",
+    "attention EMPTY": "has neither the result.json of a finished task nor the checkpoint folder",
+    "attention EMPTY/absent": "/absent does not exist: name the folder of a finished task or",
     "subspace WEIGHTLESS": "model.safetensors cannot be read",
-    "attention LSTM": "is of an LSTM, which has no layers of heads to look at",
+    "attention NOTHING": "nothing.txt is not a directory: name the folder of a finished task or",
+    "attention LSTM": "is an LSTM, which has no attention heads to analyze",
     "attention RUN --prompt abc": "--prompt is for language models",
-    "attention RUN --example 30": "--example is 30: there are 30, the first is 0",
+    "attention RUN --example 30": "--example is 30: there are 30 examples, from 0",
     "attention RUN --example -1": "--example is -1",
     "attention TEXT --example 1": "--example is for tasks",
-    "attention TEXT --prompt " + 33 * "x": "--prompt has 33 tokens: the model reads 1 to 32",
+    "attention TEXT --prompt " + 33 * "x": "--prompt has 33 tokens: the model takes 1 to 32",
     "attention TEXT --prompt=": "--prompt has 0 tokens",
-    "attention TEXT --prompt \udcff": "is not UTF-8",
+    "attention TEXT --prompt \udcff": "is not valid UTF-8",
     "subspace TEXT --text EMPTY/none": "none cannot be read",
-    "subspace TEXT --text NOTHING": "has no text: it takes 2 tokens at least",
-    "subspace RUN --text NOTHING": "--text: ",
+    "subspace TEXT --text NOTHING": "has too little text: at least 2 tokens are needed",
+    "subspace RUN --text NOTHING": "--text is for language models",
     "subspace RUN --sequences 0": "--sequences is 0",
-    "subspace RUN --depths 2": "--depths is for covariance and spectrum",
+    "subspace RUN --depths 2": "--depths is for covariance, spectrum, coordinates, not for sub",
     "spectrum RUN --depths 0 2": "--depths is (0, 2)",
-    "spectrum RUN --example 2": "--example is for attention: leave it out",
+    "spectrum RUN --example 2": "--example is for attention, not for spectrum: leave it out",
     "spectrum RUN --out NOTHING": "--out",
-    "spectrum": "spectrum looks into a run: name its RUN_DIR",
-    "sde RUN": "sde needs no run: leave '",
-    "sde --heads 2": "--heads is for expressivity: leave it out",
-    "expressivity --text NOTHING": "--text is for attention and covariance and",
-    "sde --widths 4 8": "--widths is (4, 8): name one or more, at least 8 each",
-    "sde --widths 10": "depth = ratio * width must be 1 or more layers, and is 2.5 at width 10",
+    "spectrum": "spectrum analyzes a run: name its folder, RUN_DIR",
+    "sde RUN": "sde takes no run: leave out '",
+    "sde --heads 2": "--heads is for expressivity, not for sde: leave it out",
+    "expressivity --text NOTHING": "--text is for attention, covariance, subspace, spectrum, timel",
+    "sde --widths 4 8": "--widths is (4, 8): give one or more, each at least 8",
+    "sde --widths 10": "depth = ratio * width must be a positive integer, and is 2.5 at width 10",
     "sde --ratio 0": "--ratio is 0",
     "sde --paths 1": "--paths is 1",
     "expressivity --heads 0 2": "--heads is (0, 2)",

@@ -108,15 +108,15 @@ def test_the_command_writes_slopes_and_rates(
     assert len(found["sizes"]["families"]) == 8 and len(found["rates"]["families"]) == 6
     assert [row["width"] for row in found["rates"]["families"][0]["rows"]] == [16, 32]
     assert (tmp_path / "coordinates.png").stat().st_size > 10_000
-    assert "Best rate" in capsys.readouterr().out
+    assert "Best learning rate" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"widths": (20, 32)}, "--widths names 20"),
-        ({"widths": (32,)}, "two --widths or more"),
-        ({"rates": (1e-3, 2e-3)}, "three --rates or more"),
+        ({"widths": (20, 32)}, "--widths has 20"),
+        ({"widths": (32,)}, "at least two --widths"),
+        ({"rates": (1e-3, 2e-3)}, "three --rates"),
         ({"ratio": 0.5}, "--ratio is for sde"),
     ],
 )

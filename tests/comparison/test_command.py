@@ -149,7 +149,7 @@ def test_what_cannot_be_compared_is_named_with_the_reason(run: Make, tmp_path: P
         "model_spec is 3",
         "no finite loss",
         "not been validated",
-        "not a folder",
+        "not a directory",
     )
     words += ("has no metrics.jsonl yet",)
     assert all(word in reason for word, reason in zip(words, reasons, strict=True))
@@ -188,7 +188,7 @@ def test_a_batch_whose_loss_was_not_finite_is_no_divergence(run: Make) -> None:
 def test_a_run_that_failed_is_compared_as_far_as_it_came(run: Make) -> None:
     folders = [run(name, name, {0: 6.0, 10: 4.0}) for name in ("standard", "mixit")]
     (folders[1] / "state").write_text("failed 12 the disk is full\n")
-    said = f"{folders[1]} is compared as far as it came: it failed at step 12: the disk is full"
+    said = f"{folders[1]} is compared up to where it ended: it failed at step 12: the disk is full"
     assert said in sentences(compare(folders))
 
 
@@ -231,7 +231,7 @@ def test_a_run_with_the_same_seeds_is_no_second_sample(run: Make) -> None:
     folders.append(run("c", "mixit", {0: 6.0, 10: 3.5}))
     found = compare(folders)
     assert [len(group.runs) for group in found.groups] == [1, 1]
-    assert "again, seeds and all" in found.left_out[str(folders[1])]
+    assert "repeats " in found.left_out[str(folders[1])]
 
 
 def test_runs_of_other_optimizers_are_no_seeds_of_one_group(run: Make) -> None:
@@ -251,7 +251,9 @@ def test_a_line_without_tokens_is_one_sentence(run: Make) -> None:
 
 
 def test_one_run_is_not_enough(run: Make) -> None:
-    with pytest.raises(ConfigError, match="there is 1 run to compare, and it takes two"):
+    with pytest.raises(
+        ConfigError, match="only one run was found that can be compared, and a comparison needs two"
+    ):
         compare([run("a", "standard", {0: 6.0, 10: 3.0})])
 
 
@@ -262,7 +264,9 @@ def test_the_command_writes_json_markdown_and_a_figure(
     run("runs/b", "mixit", {0: 6.0, 10: 4.5, 20: 3.2})
     out = tmp_path / "out"
     run_compare(CompareArguments(runs=(str(tmp_path / "runs"),), out=out))
-    assert "mixit reaches 3.200 with 1.11 of standard's tokens" in capsys.readouterr().out
+    assert (
+        "mixit reaches a loss of 3.200 with 1.11 times standard's tokens" in capsys.readouterr().out
+    )
     found = json.loads((out / "compare.json").read_text())
     assert [group["name"] for group in found["groups"]] == ["standard", "mixit"]
     assert found["groups"][0]["loss_at_equal"]["tokens"]["mean"] == pytest.approx(3.0)
@@ -284,7 +288,7 @@ def test_the_table_names_what_is_best_for_what_is_paid(run: Make) -> None:
     a = run("a", "standard", {0: 6.0, 10: 4.0, 20: 3.0})
     b = run("b", "frozen_qk", {0: 6.0, 10: 4.1, 20: 3.1}, tokens_per_s=1000.0)
     (_, header, rows), (_, _, spent) = tables(compare([a, b]))
-    assert header[:5] == ["", "runs", "per token", "per FLOP", "per second"]
+    assert header[:5] == ["", "runs", "equal tokens", "equal FLOPs", "equal seconds"]
     budget, standard, frozen, best = rows
     assert (budget[2], budget[4]) == ("20,000 tokens", "20 seconds")
     assert (standard[2], standard[4]) == ("3.000 *", "4.000")
@@ -319,12 +323,12 @@ def test_a_loss_between_two_validations_that_are_far_apart_is_said_to_be_too_hig
 ) -> None:
     a = run("a", "standard", {0: 6.0, 40: 3.0})
     b = run("b", "frozen_qk", {0: 6.0, 20: 3.5})
-    (said,) = [each for each in sentences(compare([a, b])) if "too high there" in each]
+    (said,) = [each for each in sentences(compare([a, b])) if "overestimates the loss" in each]
     assert ": standard." in said
 
 
 def test_runs_in_progress_are_named_with_their_step(run: Make) -> None:
     folders = [run(name, name, {0: 6.0, 10: 4.0}) for name in ("standard", "mixit")]
     (folders[1] / "state").write_text("running 12\n")
-    said = f"Not finished, and compared as far as it has come: {folders[1]} (step 10)."
+    said = f"Unfinished, and compared up to the latest step: {folders[1]} (step 10)."
     assert said in sentences(compare(folders))

@@ -72,7 +72,7 @@ def test_another_difficulty_is_another_task(tmp_path: Path) -> None:
     folders = [write_task(tmp_path / name, name) for name in ("standard", "mixit")]
     harder = write_task(tmp_path / "harder", "mixit", pairs=3)
     left_out = compare([*folders, harder]).left_out
-    assert left_out[str(harder)].startswith("is not of the task")
+    assert left_out[str(harder)].startswith("is not of the same task at the same difficulty")
 
 
 def test_what_is_best_takes_two(tmp_path: Path) -> None:
@@ -109,4 +109,4 @@ def test_an_unfinished_point_of_a_sweep_is_named(tmp_path: Path) -> None:
         write_task(tmp_path / name, name)
     (tmp_path / "random" / "result.json").unlink()
     found = compare(find_folders([str(tmp_path)]))
-    assert "no finished task" in found.left_out[str(tmp_path / "random")]
+    assert "neither config.json nor result.json" in found.left_out[str(tmp_path / "random")]

@@ -74,7 +74,7 @@ def test_sources_become_a_mixture(data: Path, tmp_path: Path) -> None:
 
 WEB, CODE = 'path = "web", weight = 1', 'path = "code", weight = 1'
 WRONG = {
-    'path = "web", weight = 0': "path = 'web' has weight = 0, so that nothing of it would be read",
+    'path = "web", weight = 0': "path = 'web' has weight = 0, so it would never be read",
     'path = "web", weight = -1': "data.sources.weight is -1: it must be in 0..",
     'path = "web", weight = nan': "data.sources.weight is nan: it must be in 0..",
     'path = "web", weight = inf': "data.sources.weight is inf: it must be finite and in 0..",
@@ -84,10 +84,10 @@ WRONG = {
     'path = "web", wieght = 1': "unknown key .* did you mean 'data.sources.weight'",
     f"{WEB}}}, {{{WEB}": "path = 'web' has two weights after step 0: leave one out",
     f'{WEB}}}, {{path = "more/web", weight = 1': "2 paths are called 'web' in the metrics",
-    f'{WEB}, name = "a/b"': "data.sources.name is 'a/b': it must be letters",
+    f'{WEB}, name = "a/b"': "data.sources.name is 'a/b': it must consist of letters",
     f'{WEB}}}, {{path = "web", weight = 0, after = 5': "no source has a weight above 0",
     f"{WEB}}}, {{{CODE}, after = 60": "would never change, because after = 60 and the last step",
-    f"{WEB}, after = 5": "no source has a weight above 0: give one",
+    f"{WEB}, after = 5": "no source has a weight above 0: set one",
     'path = "web", weight = 0.123456789}, {path = "code", weight = 1': "with fewer digits",
     'path = "no/where", weight = 1': r"\[\[data.sources\]\]: data.path = 'no/where' does not",
 }

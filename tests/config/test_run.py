@@ -131,7 +131,8 @@ WRONG_STACKS = {
     "--model.stack standrd": "unknown variant or mixer 'standrd' in the stack 'standrd': did you",
     "--model.stack standard@uper": "unknown place 'uper'",
     "--model.stack standard --model.mixing.seed 1": "only for the mixing mixer, and the variant is",
-    "--model.stack mixit@0 --parallelism.context_parallel_degree 2": "is not there for the mixing",
+    "--model.stack mixit@0 --parallelism.context_parallel_degree 2": "is not supported with "
+    "the mixing mixer",
     "--model.stack mixit@0 --checkpoint.last_save_in_hf --checkpoint.last_save_model_only": "is "
     "for variants that attend",
     "--model.stack mixing-freeze-qk": "the mixing mixer has no queries and keys",
@@ -198,7 +199,7 @@ WRONG = {
     "--model.mixing.base_width -1": "base_width is -1: it must be above 0",
     "--model.mixing 3": "model.mixing in .* is '3': it must be a section",
     "--checkpoint.create_seed_checkpoint true": "unknown key 'checkpoint.create_seed_checkpoint'",
-    "--parallelism.spmd_backend spmd_types": "is not there yet for the mixing mixer",
+    "--parallelism.spmd_backend spmd_types": "is not supported yet with the mixing mixer",
     "stray": "unexpected argument 'stray'",
     "--lr_scheduler.total_steps 0": "lr_scheduler.total_steps is 0: it must be in 1..",
     "--lr_scheduler.total_steps 5": "total_steps is 5: .* at least training.steps = 60",
@@ -290,7 +291,7 @@ WRONG_GROUPS = {
     'parts = "qk"\nfreeze_after = 99': "never freeze, because freeze_after = 99 and the last step",
     'parts = "qk"\nfreeze_until = 0': "optimizer.groups.freeze_until is 0: it must be",
     'parts = "qk"\nfreeze_until = 9\nfreeze_after = 9': "would never be trained, because freeze_u",
-    'parts = "qk"': "has nothing of its own: give it lr_factor, weight_decay, freeze_until or",
+    'parts = "qk"': "changes nothing: give it lr_factor, weight_decay, freeze_until or",
     "lr_factor = 0.1": "optimizer.groups.parts is missing",
     'parts = ["qk"]\nlr_factor = 0.1': "optimizer.groups.parts in .* is ..qk..: expected",
     'parts = "qk"\nlr_factor = 0.1\n[[optimizer.groups]]\nparts = "@0"\nlr_factor = 2.0': (
@@ -330,7 +331,7 @@ def test_groups_by_the_command_line_and_in_two_stages() -> None:
     with pytest.raises(ConfigError, match="pipeline stage 1 would have nothing to train, because"):
         load_run(STANDARD, ["--optimizer.groups", frozen, *stages], world_size=2)
     only = '[{parts = "@0-3 embedding", freeze_until = 5}]'
-    with pytest.raises(ConfigError, match="num_chunks must be 1 where nothing but the head"):
+    with pytest.raises(ConfigError, match="num_chunks must be 1 if only the head"):
         words = ["--model.freeze", "norm", "--loss.num_chunks", "2"]
         load_run(STANDARD, ["--optimizer.groups", only, *words], world_size=1)
 
@@ -340,7 +341,8 @@ def test_more_ranks_than_the_batch_allows() -> None:
         load_run(DEBUG, [], world_size=3)
     local = "--training.local_batch_size"
     with pytest.raises(
-        ConfigError, match=rf"8 is no multiple of {local[2:]} = 8 times 2.*: {local} 4 divides it"
+        ConfigError,
+        match=rf"8 is not a multiple of {local[2:]} = 8 times 2.*: {local} 4 divides it",
     ):
         load_run(DEBUG, [local, "8"], world_size=2)
     load_run(DEBUG, [local, "4"], world_size=2)

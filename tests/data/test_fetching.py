@@ -288,7 +288,7 @@ def test_any_dataset_of_the_hub_is_a_corpus(hub: Hub, tmp_path: Path) -> None:
         found = texts(out, "train", ByteTokenizer()) + texts(out, "validation", ByteTokenizer())
         assert sorted(found) == sorted(["a text", *MADE[:100]])
         assert [*manifest.source["files"]] == ["texts/a.txt", "texts/b.parquet"]
-    with pytest.raises(ConfigError, match=r"names no dataset: write hf://datasets/OWNER/NAME"):
+    with pytest.raises(ConfigError, match=r"is not a dataset: write hf://datasets/OWNER/NAME"):
         find_corpus("hf://gpt2/x")
     with pytest.raises(ConfigError, match=r"some/one has no \.txt, .* in 'no'"):
         prepare(find_corpus("hf://datasets/some/one/no"), "bytes", tmp_path / "no", **ARGUMENTS)

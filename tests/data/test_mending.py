@@ -1,4 +1,4 @@
-"""Damaged shards are made again from the source, and only those."""
+"""Damaged shards are rebuilt from the source, and only those."""
 
 import json
 import os
@@ -153,7 +153,7 @@ def run_advice(error: pytest.ExceptionInfo) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (cut, "train-00001.tokens has .* bytes and its manifest says"),
+        (cut, "train-00001.tokens has .* bytes, but its manifest says"),
         (change, "train-00001.tokens is damaged, its checksum"),
         (Path.unlink, "train-00001.tokens is missing"),
     ],
@@ -214,7 +214,7 @@ def test_a_shard_that_breaks_in_the_midst_of_a_run_is_named_with_the_command(
     else:
         tokens.write_bytes(b"\xff" * tokens.stat().st_size)
     with pytest.raises(
-        (RankFailed, ConfigError), match=r"mend it with:\n  mixit-titan prep.*--ver"
+        (RankFailed, ConfigError), match=r"repair it with:\n  mixit-titan prep.*--ver"
     ):
         rows.read(np.arange(rows.rows))
 
@@ -243,7 +243,7 @@ def test_a_damaged_tokenizer_is_put_back(tmp_path: Path) -> None:
     said: list[str] = []
     assert [*mend(corpus, 300, out, say=said.append, **ARGUMENTS)] == ["train-00001"]
     assert content(out) == before
-    assert "tokenizer was damaged: its files are put back" in said[0]
+    assert "tokenizer was damaged: its files have been restored" in said[0]
     assert "train-00001.ends is missing" in said[1]
 
 
@@ -264,12 +264,12 @@ def test_the_command_says_what_it_mended(
     call(*words, "--verify")  # also in the call that prepares it
     assert "300 documents" in capsys.readouterr().out
     call(*words, "--verify")
-    assert "is prepared and whole: nothing to do" in capsys.readouterr().out
+    assert "is prepared and complete: nothing to do" in capsys.readouterr().out
     (out / "validation-00000.ends").unlink()
     call(*words, "--verify")
     printed = capsys.readouterr()
     assert "validation-00000.ends is missing (No such file or directory)\n" in printed.err
-    assert f"1 damaged shard was made again in {out}, with the same bytes\n" in printed.out
+    assert f"1 damaged shard was rebuilt in {out}, with the same bytes\n" in printed.out
     assert printed.out.endswith(f"train_configs/debug_mixit.toml --data.path {out}\n")
 
 

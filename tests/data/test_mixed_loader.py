@@ -99,13 +99,13 @@ def test_repeats_are_counted_and_said_once_each(
     for _ in range(32):
         next(batches)
     said = [r.message for r in caplog.records if "source_2" in r.message]
-    assert said == [f"The 7 rows of source_2 begin again: this is pass {n}" for n in (2, 3)]
+    assert said == [f"All 7 rows of source_2 have been used: pass {n} begins" for n in (2, 3)]
     assert one.given() == {"source_0": (96, 2), "source_1": (48, 0), "source_2": (16, 2)}
     resumed = loader(**mixed(folders, packing="documents"), batch=5)
     resumed.load_state_dict(one.state_dict())
     caplog.clear()
     next(iter(resumed))
-    assert not [r for r in caplog.records if "begin again" in r.message]
+    assert not [r for r in caplog.records if "have been used" in r.message]
 
 
 def test_a_weight_changes_at_a_named_place_for_a_run_that_resumes_before_it(
@@ -198,5 +198,5 @@ def test_other_data_are_no_longer_source(folders: list[str], tmp_path: Path) -> 
 )
 def test_a_state_that_cannot_be_read_is_one_sentence(folders: list[str], broken: str) -> None:
     one = loader(**mixed(folders))
-    with pytest.raises(ConfigError, match="what the checkpoint says of its sources cannot be read"):
+    with pytest.raises(ConfigError, match="the checkpoint's record of its sources cannot be read"):
         one.load_state_dict({**one.state_dict(), "consumed": 24, "sources": broken})

@@ -116,7 +116,7 @@ def test_the_command_says_what_it_did(
     assert "tokens (" in printed.err and "/s)" in printed.err
     before = content(tmp_path / "out")
     call(*arguments)
-    assert "is prepared and whole: nothing to do" in capsys.readouterr().out
+    assert "is prepared and complete: nothing to do" in capsys.readouterr().out
     assert content(tmp_path / "out") == before
 
 

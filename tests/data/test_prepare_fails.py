@@ -84,7 +84,7 @@ def test_what_cannot_be_prepared(tmp_path: Path) -> None:
     # What came to nothing does not block the folder.
     prepare(find_corpus(str(write_jsonl(tmp_path / "a.jsonl", MADE))), "bytes", out, workers=1)
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(ConfigError, match="has other files in it: name a new folder"):
+    with pytest.raises(ConfigError, match="contains other files: name a new folder"):
         prepare(find_corpus(str(tmp_path / "a.jsonl")), "bytes", tmp_path, workers=1)
     assert sorted(tmp_path.iterdir()) == before
     with pytest.raises(ConfigError, match=r"a\.jsonl/x \(Not a directory\): name another folder"):
@@ -104,7 +104,9 @@ def test_a_corpus_that_changed_since_is_refused(
     with pytest.raises(KeyboardInterrupt):
         prepare(find_corpus(corpus), "bytes", tmp_path / "out", on_batch=stop, **arguments)
     os.utime(corpus, ns=(0, 0))
-    with pytest.raises(ConfigError, match=r"were changed since .*out was begun: delete the folder"):
+    with pytest.raises(
+        ConfigError, match=r"have changed since .*out was started: delete the folder"
+    ):
         prepare(find_corpus(corpus), "bytes", tmp_path / "out", **arguments)
 
 

@@ -132,7 +132,9 @@ def test_a_folder_without_its_tokenizer_is_not_whole(tmp_path: Path, damage: str
         tokenizer.write_text(text.replace('"a"', '"\u0100\u0101"', 1))
     else:
         manifest.write_text(manifest.read_text().replace('"eos_id": 0', '"eos_id": 99'))
-    said = r"out/tokenizer.*mend it with:\n  mixit-titan prepare .*a\.jsonl --train-tokenizer 300 "
+    said = (
+        r"out/tokenizer.*repair it with:\n  mixit-titan prepare .*a\.jsonl --train-tokenizer 300 "
+    )
     if damage == "eos_id":  # of the manifest, which nothing is compared to
         said = r"train-00000.tokens.*end-of-text id.*delete the folder and prepare it again"
     with pytest.raises(ConfigError, match=said):

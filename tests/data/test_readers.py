@@ -54,16 +54,16 @@ def test_records_give_their_texts(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_absent_key_names_those_that_are_there(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=r"has no key 'body' \(there are: n, text\)"):
+    with pytest.raises(ConfigError, match=r"has no key 'body' \(it has: n, text\)"):
         list(read_records(write(tmp_path / name), "body"))
-    with pytest.raises(ConfigError, match="'n' is 1, which is no text"):
+    with pytest.raises(ConfigError, match="'n' is 1, which is not a text"):
         list(read_records(write(tmp_path / name), "n"))
 
 
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array(["a"] * 200 + [None]), "row 201: 'text' is None, which is no text"),
+        (pa.array(["a"] * 200 + [None]), "row 201: 'text' is None, which is not a text"),
         (
             pa.array([b"a"] * 200 + [b"\xff"]).view(pa.string()),
             r"rows 129 to 201: not all is UTF-8 text",
@@ -91,8 +91,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, damage: str) -> None
     {
         b"{oops\n": "line 2 is not JSON",
         b"[1]\n": "line 2 is not a JSON object",
-        b'{"text": null}\n': "line 2: 'text' is None, which is no text",
-        b'{"text": "\\ud800"}\n': "line 2: 'text' has half of a surrogate pair",
+        b'{"text": null}\n': "line 2: 'text' is None, which is not a text",
+        b'{"text": "\\ud800"}\n': "line 2: 'text' contains half of a surrogate pair",
         b'{"text": "\xff"}\n': r"a.jsonl is not UTF-8 text \(byte 24\)",
     }.items(),
 )

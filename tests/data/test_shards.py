@@ -120,11 +120,11 @@ def damage(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     {
-        "cut": r"train-00002.tokens has \d+ bytes and its manifest says \d+: delete the",
+        "cut": r"train-00002.tokens has \d+ bytes, but its manifest says \d+: delete the",
         "changed": r"train-00002.ends is damaged, its checksum is not the one in the manifest",
         "missing": r"train-00002.tokens is missing \(No such file",
-        "no manifest": r"has no manifest.json, so no whole token shards: run mixit-titan prepare",
-        "format": r"manifest.json is of format 2 and this version reads 1",
+        "no manifest": r"has no manifest.json, so its token shards are not complete: run mixit",
+        "format": r"manifest.json has format 2, and this version reads 1",
         "no splits": r"manifest.json cannot be used \(there is no splits\): delete the folder and",
         "text": r"tokenizer.eos_id is '256', and not a whole number from 0 on",
         "sum": r"tokens of 'train' is not the sum over its shards",
@@ -136,8 +136,8 @@ def damage(folder: Path, how: str) -> None:
         "order": r"train-00002.ends .*its documents are not one after another",
         "empty document": r"train-00002.ends .*its documents are not one after another",
         "too far": r"train-00002.ends .*its documents are not one after another",
-        "pipe": r"train-00002.ends has 0 bytes and its manifest says \d+",
-        "tokenizer": r"data/tokenizer does not hold 'other', the tokenizer of its tokens",
+        "pipe": r"train-00002.ends has 0 bytes, but its manifest says \d+",
+        "tokenizer": r"data/tokenizer does not contain 'other', the tokenizer of its tokens",
     }.items(),
 )
 def test_a_damaged_folder_is_refused_in_one_sentence(folder: Path, how: str, message: str) -> None:

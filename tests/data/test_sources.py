@@ -134,7 +134,7 @@ def test_the_standard_library_is_there() -> None:
         ({"name": "wikitext-2", "subset": "x"}, "--subset is for fineweb-edu"),
         (
             {"name": "stdlib", "validation_documents": 5},
-            "given alone: name --train-documents",
+            "--validation-documents needs --train-documents",
         ),
         ({"name": "stdlib", "train_documents": 0}, "--train-documents is 0: it must be at least 1"),
     ],
@@ -153,7 +153,7 @@ def test_linked_folders_are_read_once_and_dead_links_said(tmp_path: Path) -> Non
     (corpus / "linked" / "round").symlink_to(corpus)
     assert find_corpus(str(corpus)).files.names == ("linked/a.jsonl",)
     (corpus / "dead.txt").symlink_to(tmp_path / "nowhere.txt")
-    with pytest.raises(ConfigError, match=r"dead\.txt links to a file that is not there: mend"):
+    with pytest.raises(ConfigError, match=r"dead\.txt links to a file that does not exist: fix"):
         find_corpus(str(corpus))
 
 
@@ -161,7 +161,7 @@ def test_a_folder_without_texts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no files that end in \.txt, \.jsonl"):
         find_corpus(str(tmp_path))
     (tmp_path / "a.json").write_text('{"text": "x"}')
-    with pytest.raises(ConfigError, match=r"a\.json is not read by its ending: it must be \.txt"):
+    with pytest.raises(ConfigError, match=r"a\.json has an unsupported ending: it must be \.txt"):
         find_corpus(str(tmp_path / "a.json"))
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(ConfigError, match="no files for training and validation"):
@@ -188,8 +188,8 @@ def test_wikitext_has_its_three_splits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda top: os.mkfifo(top / "b.txt"), r"b.txt is no file: remove it"),
-        (lambda top: (top / "b.txt").symlink_to("x"), r"b.txt links to a file that is not there"),
+        (lambda top: os.mkfifo(top / "b.txt"), r"b.txt is not a regular file: remove it"),
+        (lambda top: (top / "b.txt").symlink_to("x"), r"b.txt links to a file that does not exist"),
         (lambda top: (top / "b.txt").symlink_to(top / "b.txt"), r"b.txt links to a file that is"),
         (lambda top: (top / "up").symlink_to("/"), r"up links to a folder that .*texts is in"),
     ],
@@ -214,7 +214,7 @@ def test_a_link_to_a_folder_inside_is_followed_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/proc", "/proc/self/root/proc", "/sys", "/proc/self/mem"])
 def test_the_kernels_files_are_no_corpus(path: str) -> None:
-    with pytest.raises(ConfigError, match="is the kernel's, and no corpus"):
+    with pytest.raises(ConfigError, match="belongs to the kernel and is not a corpus"):
         find_corpus(path)
 
 

@@ -124,7 +124,7 @@ def test_a_broken_transfer_is_resumed(store: Store, tmp_path: Path) -> None:
     ("error", "tries", "message"),
     [
         (FileNotFoundError("no such key"), 1, r"s3://bucket/texts cannot be read \(no such key\)"),
-        (PermissionError("denied"), 1, r"cannot be read \(denied\): look at its name and at your"),
+        (PermissionError("denied"), 1, r"cannot be read \(denied\): check its name and your"),
         (OSError("reset by peer"), 7, r"cannot be read \(reset by peer\)"),
     ],
 )
@@ -142,7 +142,7 @@ def test_what_is_written_to_meanwhile_is_refused(store: Store, tmp_path: Path) -
     arguments = {"tokenizer": "bytes", "folder": tmp_path / "out", **ARGUMENTS, "shard_tokens": 300}
     same = store.cat_file("/bucket/texts/2.jsonl").replace(b"Story", b"Stony")
     Store.meanwhile["/bucket/texts/2.jsonl"] = same
-    with pytest.raises(ConfigError, match=r"was changed meanwhile \(2\.jsonl\): start anew"):
+    with pytest.raises(ConfigError, match=r"changed while it was read \(2\.jsonl\): start again"):
         prepare(find_corpus("s3://bucket/texts", **COUNTS), **arguments)
     assert list((tmp_path / "out").glob("*.tokens"))
     with pytest.raises(ConfigError, match="the files of texts were changed since"):

@@ -1,5 +1,6 @@
 """Synthetic data: shards like any other, and a run that learns from them."""
 
+import errno
 import hashlib
 import json
 import math
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mixit_titan.data import synthetic
 from mixit_titan.data.prepared import prepared_data
 from mixit_titan.data.shards import open_split
 from mixit_titan.data.synthetic import MEDIAN, TOKENS, synthetic_folder
@@ -53,3 +55,15 @@ def test_the_folder_is_complete_and_always_the_same(
 def test_a_tokenizer_is_refused() -> None:
     with pytest.raises(ConfigError, match="no text to tokenize"):
         prepared_data("synthetic", "bytes", vocab=512)
+
+
+def test_it_is_made_where_the_file_system_has_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    monkeypatch.setattr(synthetic, "TOKENS", {"train": 2**12, "validation": 2**10})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert open_split(synthetic_folder(50), "train").documents > 0

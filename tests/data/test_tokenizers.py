@@ -11,6 +11,8 @@ from mixit_titan.data.tokenizers import (
     ByteTokenizer,
     build_tokenizer,
     fingerprint,
+    keep_tokenizer,
+    saved_tokenizer,
     tokenizer_config,
 )
 from mixit_titan.errors import ConfigError
@@ -28,6 +30,19 @@ def write_ranks(path: Path, count: int) -> None:
         for rank, token in enumerate(itertools.islice(tokens, count))
     ]
     path.write_bytes(b"".join(lines))
+
+
+def test_another_tokenizer_in_a_run_folder_is_kept_aside(tmp_path: Path) -> None:
+    """A folder that a run is given may hold the user's own."""
+    run = tmp_path / "run"
+    for folder, count in ((tmp_path, 300), (run / "tokenizer", 400)):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_ranks(folder / "ours.tiktoken", count)
+    own = (run / "tokenizer" / "ours.tiktoken").read_bytes()
+    keep_tokenizer(str(tmp_path / "ours.tiktoken"), run)
+    expected = (tmp_path / "ours.tiktoken").read_bytes()
+    assert Path(saved_tokenizer(run)).read_bytes() == expected
+    assert (run / "tokenizer.broken" / "ours.tiktoken").read_bytes() == own
 
 
 def test_bytes_decode_to_their_text() -> None:
@@ -138,8 +153,8 @@ def test_a_fingerprint_is_that_of_the_vocabulary(tmp_path: Path) -> None:
     {
         b"hello world\n": "line 1 is not a token in base64 and its rank",
         b"IQ== 0\nIg==\n": "line 2 is not a token in base64 and its rank",
-        b"IQ== 0\nIg== 1\nIw== 1\n": "is damaged or cut short, a rank is there twice",
-        b"IQ== 0\n": "has 1 ranks: a byte-level tokenizer has 256 at least",
+        b"IQ== 0\nIg== 1\nIw== 1\n": "is damaged or truncated, a rank occurs twice",
+        b"IQ== 0\n": "has 1 ranks: a byte-level tokenizer has at least 256",
     }.items(),
 )
 def test_a_broken_file_of_ranks(tmp_path: Path, content: bytes, message: str) -> None:

@@ -77,7 +77,7 @@ def test_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert check_compiler(try_compiler(), gpus=0).state == "ok"
     monkeypatch.setenv("CC", str(tmp_path / "nowhere"))
     missing = check_compiler(try_compiler(), gpus=0)
-    assert missing.state == "warning" and "is not there" in missing.fact
+    assert missing.state == "warning" and "is not installed" in missing.fact
     assert check_compiler(try_compiler(), gpus=2).state == "wrong"
     broken = tmp_path / "cc"
     broken.write_text("#!/bin/sh\necho cannot find -lgomp >&2\nexit 1\n")

@@ -42,7 +42,7 @@ def test_two_faults_on_one_rank(
     assert "passed before" in capsys.readouterr().out
     assert json.loads((tmp_path / "drill.json").read_text()) == found
     assert drill(monkeypatch, tmp_path, *words, "--optimizer.lr", "1e-4") == 2
-    assert "has a drill with other settings" in capsys.readouterr().err
+    assert "contains a drill with other settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,17 @@ def test_a_mistake_is_one_sentence(
 ) -> None:
     assert drill(monkeypatch, tmp_path, *words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["unbroken", "sigterm"])
+def test_a_folder_of_somebody_else_is_not_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "thesis.txt").touch()
+    assert drill(monkeypatch, tmp_path, "--nproc", "1", "--only", "sigterm") == 2
+    assert f"{tmp_path / name} is not of a drill" in capsys.readouterr().err
+    assert (tmp_path / name / "thesis.txt").exists()
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def test_other_weights_and_missing_steps_are_seen(runs: Runs, tmp_path: Path) ->
         compare(run, other, steps=STEPS)
     lines = (other / "metrics.jsonl").read_text().splitlines()
     (other / "metrics.jsonl").write_text("\n".join(lines[:5] + lines[6:]))
-    with pytest.raises(DrillFailed, match="steps 1 to 20 once each"):
+    with pytest.raises(DrillFailed, match="each of the steps 1 to 20 once"):
         compare(other, runs.folder("mixit"), steps=STEPS)
 
 

@@ -105,8 +105,8 @@ def test_a_resumed_run_writes_its_lines_once(tmp_path: Path) -> None:
     ("overrides", "ranks", "message"),
     [
         (["--eval.freq", "0"], 1, "eval.freq is 0: it must be at least 1"),
-        (["--eval.tasks", "WRITTEN"], 1, "'local_written' lets the model write"),
-        (["--eval.tasks", "NOTHING"], 1, "has no YAML files of tasks"),
+        (["--eval.tasks", "WRITTEN"], 1, "'local_written' generates text"),
+        (["--eval.tasks", "NOTHING"], 1, "has no YAML files that define lm-eval tasks"),
         (
             ["--eval.tasks", "TASKS", "--parallelism.tensor_parallel_degree", "2"],
             2,

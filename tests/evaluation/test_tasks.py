@@ -118,7 +118,7 @@ def test_a_hub_that_cannot_be_reached(
     (tmp_path / "tasks" / "hub.yaml").write_text(HUB)
     folder, out = runs.folder("mixit"), tmp_path / "out"
     said = refused(monkeypatch, capsys, folder, "--tasks", tmp_path / "tasks", "--out", out)
-    assert "the data of the task 'local_hub' cannot be fetched" in said
+    assert "the data of task 'local_hub' cannot be downloaded" in said
     assert not out.exists()
 
 
@@ -175,7 +175,7 @@ def test_an_answer_longer_than_the_models_context(
     (folder / "data.jsonl").write_text(json.dumps({"context": "a", "word": "b" * 40}) + "\n")
     options = ["--tasks", folder, "--out", tmp_path / "out"]
     said = refused(monkeypatch, capsys, runs.folder("mixit"), *options)
-    assert "the likelihood of 41 tokens at once, and the model's context is 32" in said
+    assert "the task scores 41 tokens at once, and the model's context is 32" in said
     assert not list((tmp_path / "out").rglob("*.json"))
 
 

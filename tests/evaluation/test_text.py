@@ -148,11 +148,11 @@ def test_ranks_are_started_with_the_same_words(
 @pytest.mark.parametrize(
     ("options", "message"),
     {
-        "": "name either --tasks or --text",
-        "--text TEXT --tasks arc_easy": "name either --tasks or --text",
+        "": "either --tasks or --text",
+        "--text TEXT --tasks arc_easy": "either --tasks or --text",
         "--text nowhere.txt": "--text 'nowhere.txt' does not exist",
         "--text TEXT --context 33": "--context is 33, longer than the model's 32",
-        "--text TEXT --stride 40": "--stride is 40: it must be at most 32",
+        "--text TEXT --stride 40": "--stride is 40: it must be at most the context, 32",
         "--text TEXT --split train": "--split is for prepared folders",
         "--text DATA --split trian": "did you mean 'train'",
         "--text EMPTY": "has no text",

@@ -80,7 +80,7 @@ def test_a_folder_with_something_in_it_is_refused(
     with pytest.raises(SystemExit) as exit_:
         call(monkeypatch, str(runs.folder("mixit")), "--out", str(tmp_path / "out"))
     assert exit_.value.code == 2
-    assert "is there and not empty: name a new folder" in capsys.readouterr().err
+    assert "exists and is not empty: name a new folder" in capsys.readouterr().err
     assert (tmp_path / "out" / "mine").read_text() == "kept"
 
 
@@ -101,7 +101,7 @@ def test_a_folder_is_whole_or_not_there(
     (tmp_path / "out").mkdir()
     call(monkeypatch, *arguments)
     said = f"wrote {tmp_path}/out: standard after step {STEPS}\n"
-    said += f'Load it by AutoModelForCausalLM.from_pretrained("{tmp_path}/out")\n'
+    said += f'Load it with AutoModelForCausalLM.from_pretrained("{tmp_path}/out")\n'
     assert capsys.readouterr().out == said
     files = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     files.add("generation_config.json")

@@ -175,9 +175,11 @@ def test_what_cannot_be_done_is_one_sentence(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Mixit.load(folders["mixing"])
-    with pytest.raises(ValueError, match="33 tokens: the model has 32 positions"):
+    with pytest.raises(ValueError, match="33 tokens, but the model has 32 positions"):
         model(torch.zeros(1, 33, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"attention_mask is of \(1, 3\): it must have one column"):
+    with pytest.raises(
+        ValueError, match=r"attention_mask has the shape \(1, 3\): it must have one column"
+    ):
         model(TOKENS[:1, :4], torch.ones(1, 3))
     looks_ahead = llama_config(SHAPE, VARIANTS["mixit"], Recipe(causal=False))
     with pytest.raises(ConfigError, match="only a causal model can be exported"):

@@ -38,7 +38,10 @@ def test_a_divergence_is_seen_where_nothing_is_logged(tmp_path: Path, mode: str)
     command = [sys.executable, "-m", "mixit_titan", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 1
-    assert "No checkpoint is from before that: start again with a lower rate" in done.stderr
+    assert (
+        "There is no checkpoint from before that: start again with a lower learning rate"
+        in done.stderr
+    )
     assert read_state(tmp_path).step < 10
 
 

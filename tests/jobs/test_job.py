@@ -29,7 +29,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     for name in ("seconds", "log.txt"):
         os.mkfifo(tmp_path / name)
     assert job(tmp_path).seconds == 7.0
-    assert _last_line(tmp_path / "log.txt") == "without a word"
+    assert _last_line(tmp_path / "log.txt") == "no output"
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,25 @@ def test_a_folder_has_one_writer_at_a_time(tmp_path: Path) -> None:
     assert not any(out.iterdir())
 
 
+def test_a_lock_that_its_owner_releases_meanwhile_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be held without a name, and the next one would see none."""
+    found, flock_after = [], lock._flock_after
+
+    def released_before(*arguments: object) -> bool | None:
+        if not found:
+            (tmp_path / ".lock").unlink()
+        found.append(arguments)
+        return flock_after(*arguments)
+
+    monkeypatch.setattr(lock, "_flock_after", released_before)
+    with locked(tmp_path):
+        assert len(found) == 2
+        with refused(tmp_path), locked(tmp_path):
+            pass
+
+
 @pytest.mark.parametrize("pause", [0, 0.5], ids=["quick fork", "slow fork"])
 @pytest.mark.parametrize("has_locks", [True, False])
 @pytest.mark.parametrize("noticed", [os.WEXITED, os.WEXITED | os.WNOWAIT], ids=["", "zombie"])
@@ -135,6 +154,13 @@ def test_a_writer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         while json.loads((tmp_path / ".lock").read_text())["beat"] < 3:
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+
+def test_a_writer_leaves_the_lock_of_another_that_took_its_folder_over(tmp_path: Path) -> None:
+    """One that wakes up to end, before it has looked at its lock again."""
+    with locked(tmp_path):
+        other_host(tmp_path, pid=77)
+    assert json.loads((tmp_path / ".lock").read_text())["pid"] == 77
 
 
 def test_a_writer_whose_folder_was_taken_over_ends(tmp_path: Path) -> None:

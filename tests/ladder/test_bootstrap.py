@@ -48,7 +48,7 @@ def test_more_runs_narrow_an_interval() -> None:
         (PLACES[:6], "at least 7 runs, and there are 6"),
         (PLACES[:4, :1], "at least 5 runs, and there are 4"),
         (np.empty((0, 2)), "at least 7 runs, and there are 0"),
-        (np.repeat(PLACES[:2], 5, 0), "needs 3 different N, and there are 2"),
+        (np.repeat(PLACES[:2], 5, 0), "needs 3 values of N, and there are 2"),
     ],
 )
 def test_too_few_runs_say_how_many_are_needed(places: np.ndarray, needed: str) -> None:

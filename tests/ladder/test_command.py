@@ -77,8 +77,8 @@ def test_too_few_runs_for_a_fit_are_reported_with_how_many_it_takes(ladder: Ladd
     found = json.loads((out / "ladder.json").read_text())
     assert found["fits"]["standard"]["surface"] is None
     surface, curve = found["fits"]["standard"]["missing"]
-    assert surface == "a fit of L(N, D) needs at least 7 runs, and there are 2"
-    assert curve.startswith("a fit of L(C) needs at least 5 runs, and there are 2")
+    assert surface == "fitting L(N, D) needs at least 7 runs, and there are 2"
+    assert curve.startswith("fitting L(C) needs at least 5 runs, and there are 2")
     assert surface in (out / "ladder.md").read_text()
 
 
@@ -126,7 +126,7 @@ def test_the_list_is_a_command_for_each_run(
     ("options", "said"),
     [
         ({"stacks": ("standrad",)}, "did you mean 'standard'"),
-        ({"depths": (2, 2)}, "--depths names one of them twice"),
+        ({"depths": (2, 2)}, "--depths has a value twice"),
         ({"text": "nowhere"}, "--text 'nowhere' does not exist"),
         ({"list": True, "report": True}, "leave one of them out"),
     ],

@@ -39,7 +39,7 @@ def test_the_forecast_is_made_without_the_largest_runs(frozen: Path, ladder: Lad
         assert row["result"] == loss(row["stack"], row["params"], row["tokens"])
         low, high = row["surface"]["interval"]
         assert row["inside"] == (low <= row["result"] <= high)
-    assert "Forecast beside result" in (frozen / "ladder.md").read_text()
+    assert "Forecast and result" in (frozen / "ladder.md").read_text()
 
 
 def test_a_changed_figure_is_noticed(frozen: Path, ladder: Ladder) -> None:
@@ -50,8 +50,8 @@ def test_a_changed_figure_is_noticed(frozen: Path, ladder: Ladder) -> None:
     with pytest.raises(RunFailed, match="was changed after it was frozen"):
         ladder(**SMALL)
     said = (frozen / "ladder.md").read_text()
-    assert "The forecast does not count, and is not shown" in said
-    assert "Forecast beside result" not in said and forecast["sha256"] not in said
+    assert "The forecast is invalid, and is not shown" in said
+    assert "Forecast and result" not in said and forecast["sha256"] not in said
     assert read(frozen, "ladder.json")["forecast"]["runs"] == []
 
 

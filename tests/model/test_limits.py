@@ -45,14 +45,14 @@ def test_what_can_be_split_is_let_through() -> None:
 
 
 WRONG = {
-    "context": ({"context": 2}, "context_parallel_degree is not there for the mixing mixer"),
-    "backend": ({"spmd_backend": "spmd_types"}, "is not there yet for the mixing mixer"),
+    "context": ({"context": 2}, "context_parallel_degree is not supported with the mixing mixer"),
+    "backend": ({"spmd_backend": "spmd_types"}, "is not supported yet with the mixing mixer"),
     "heads": ({"tensor": 8}, "tensor_parallel_degree = 8 does not divide model.heads = 4"),
     "sequence": (
         {"tensor": 2, "training": {"seq_len": 23}},
-        "training.seq_len = 23 is no multiple of parallelism.tensor_parallel_degree = 2",
+        "training.seq_len = 23 is not a multiple of parallelism.tensor_parallel_degree = 2",
     ),
-    "sharded": ({"tensor": 2, "form": "sharded"}, "is for data parallelism alone"),
+    "sharded": ({"tensor": 2, "form": "sharded"}, "supports data parallelism only"),
     "stages": ({"pipeline": 8}, "cannot split the model into stages"),
     "empty stage": ({"pipeline": 4}, "stage 0 of .* would have none of model.layers = 2"),
     "schedule": (
@@ -61,7 +61,7 @@ WRONG = {
     ),
     "graphs": (
         {"pipeline": 2, "training": {"disable_cuda_graphs": False}},
-        "does not go with CUDA graphs",
+        "is not supported with CUDA graphs",
     ),
     "microbatch": (
         {"pipeline": 2, "pipeline_parallel_microbatch_size": 3},
@@ -84,11 +84,11 @@ WRONG = {
     ),
     "context of some layers": (
         {"context": 2, "variant": read_stack("standard mixit", 2)},
-        "context_parallel_degree is not there for the mixing mixer",
+        "context_parallel_degree is not supported with the mixing mixer",
     ),
     "sharded matrices of some layers": (
         {"tensor": 2, "form": "sharded", "variant": read_stack("standard mixit", 2)},
-        "is for data parallelism alone",
+        "supports data parallelism only",
     ),
     "not causal": ({"recipe": Recipe(causal=False)}, "it is for classification"),
 }

@@ -198,5 +198,5 @@ def test_what_a_mixer_lacks_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match="the window mixer has no matrices to train"):
         uniform("window", ["matrix"])
     looks_ahead = dataclasses.replace(RECIPES["paper"], causal=False)
-    with pytest.raises(ConfigError, match=r"model.mixing.causal = false is for models of mixing"):
+    with pytest.raises(ConfigError, match=r"model.mixing.causal = false needs a model of mixing"):
         llama_config(SHAPE, read_stack("mixit uniform", 2), looks_ahead)

@@ -49,7 +49,7 @@ def test_a_gpu_with_float8_and_a_compiled_model_will_do(float8_gpu: None) -> Non
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"on_gpu": False}, "needs a GPU with float8 and there is none here"),
+        ({"on_gpu": False}, "needs a GPU with float8, and this machine has none"),
         ({"compiled": False}, "set compile.enable = true"),
         ({"emulate": True}, "quantize.emulate is for eager runs: set compile.enable = false"),
     ],

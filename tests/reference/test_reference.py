@@ -11,10 +11,10 @@ from mixit_titan.cli import COMMANDS
 from mixit_titan.config.sections import GroupSection, SourceSection
 from mixit_titan.config.toml import fill
 from mixit_titan.errors import ConfigError
+from mixit_titan.fields import entries
 from mixit_titan.options import option_types
 from mixit_titan.reference.commands import FORMS
 from mixit_titan.reference.config import REQUIRED
-from mixit_titan.reference.fields import entries
 from mixit_titan.reference.pages import PAGES
 
 DOCS = Path(__file__).parents[2] / "docs"

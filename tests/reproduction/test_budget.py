@@ -69,7 +69,7 @@ def test_unequal_budgets_are_found(tmp_path: Path) -> None:
     assert unequal(found, along=False) == ["x"]
 
 
-@pytest.mark.parametrize(("took", "said"), [([7, 7], ""), ([3, 7], "1 of 2 stopped early, at")])
+@pytest.mark.parametrize(("took", "said"), [([7, 7], ""), ([3, 7], "1 of 2 solved it and stopped")])
 def test_a_run_that_stopped_early_says_so(tmp_path: Path, took: list[int], said: str) -> None:
     plan = Plan("cpu", tmp_path, seeds=2)
     jobs = task_point(plan, "addition", "mixit", **TINY)

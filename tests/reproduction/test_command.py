@@ -88,7 +88,7 @@ def test_figure_3_reads_the_analysis_of_a_run(reproduced: Path) -> None:
     (accuracy,) = [row["cells"][3] for row in entry["rows"] if row["name"] == "the model"]
     assert accuracy["values"].keys() == {"400", "401"}
     assert (reproduced / entry["figure"]).read_bytes() == (file.with_suffix(".png")).read_bytes()
-    assert "induction head has" in entry["alt"]
+    assert "induction head score is" in entry["alt"]
 
 
 def test_a_report_before_the_first_map_has_no_figure_3(

@@ -60,7 +60,7 @@ def test_snippets_are_labelled_by_their_rating(tmp_path: Path) -> None:
 def test_another_archive_is_one_sentence(tmp_path: Path, inner: bytes) -> None:
     path = tmp_path / "archive.tar.gz"
     sha256 = made(path, inner)
-    with pytest.raises(ConfigError, match=r"not to be had .*: check pip's index, or name reviews"):
+    with pytest.raises(ConfigError, match=r"not available .*: check pip's index, or name a file"):
         film_reviews.read_snippets(path, sha256)
 
 
@@ -111,7 +111,7 @@ def test_without_an_index_yelp_is_not_run(
     assert plan.about_reviews.startswith("Yelp is not run: ")
     assert "No matching distribution found" in plan.about_reviews
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "name reviews by --reviews" in said
+    assert said.count("\n") == 1 and "name a file with --reviews" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -116,7 +116,7 @@ def finish(job: Job, value: float) -> None:
 def test_the_note_says_what_one_layer_does_where_all_is_run(tmp_path: Path) -> None:
     plan = Plan("cpu", tmp_path, seeds=2)
     cells = STACKS.cells(plan)
-    assert STACKS.note(plan).endswith("number of steps.")  # nothing is run
+    assert STACKS.note(plan).endswith("batch size and steps.")  # nothing is run
     accuracy = dict(zip(ATTENTION, (10, 40, 90, 20, 30, 99, 50, 99, 99, 99, 98), strict=True))
     losses = {"mixit": 3.0, "mixit standard@first": 2.0, "mixit standard@last": 2.5}
     for stack, row in cells.items():
@@ -126,7 +126,7 @@ def test_the_note_says_what_one_layer_does_where_all_is_run(tmp_path: Path) -> N
             finish(job, losses.get(stack, 1.5))
     said = STACKS.note(plan)
     assert said.endswith(
-        "One attention layer of four: retrieval from 20.50% with `mixit standard@2` to 90.50% with "
+        "one attention layer of four: retrieval from 20.50% with `mixit standard@2` to 90.50% with "
         "`mixit standard@1` (none: 10.50%, all: 98.50%); language model (bits per byte) from 2.500 "
         "with `mixit standard@last` to 2.000 with `mixit standard@first` (none: 3.000, all: 1.500)."
     )

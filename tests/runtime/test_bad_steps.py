@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from mixit_titan.config.run import _command_said
 from mixit_titan.config.toml import fill
 from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.runtime import late
-from mixit_titan.runtime.bad_steps import BadSteps, Training
+from mixit_titan.runtime.bad_steps import LEAST, WINDOW, BadStep, BadSteps, Training
 from mixit_titan.runtime.divergence import Diverged, explain, last_good_step
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
@@ -104,7 +105,7 @@ def test_too_many_in_a_row_or_in_all_end_the_run(runs: dict[int, Path]) -> None:
     said = failures(runs[2], "row")["said"]
     assert said.startswith("the loss is not finite at step 6, the last of 4 batches in a row. ")
     said = failures(runs[2], "all")["said"]
-    assert said.startswith("the loss is not finite at step 6, the last of 4 batches in all. ")
+    assert said.startswith("the loss is not finite at step 6, the last of 4 batches in total. ")
 
 
 def test_a_bad_step_ends_the_run_though_it_is_not_logged(runs: dict[int, Path]) -> None:
@@ -113,7 +114,7 @@ def test_a_bad_step_ends_the_run_though_it_is_not_logged(runs: dict[int, Path]) 
     checkpoint = runs[2] / "stopped" / "checkpoint" / "step-9"
     assert failure["said"] == (
         "the gradient norm is not finite at step 11. The last checkpoint from before that is "
-        f"{checkpoint}: resume there with a lower rate"
+        f"{checkpoint}: resume from it with a lower learning rate"
     )
 
 
@@ -124,8 +125,9 @@ def test_the_checkpoint_that_is_named_is_from_before_the_divergence(runs: dict[i
     assert {f"step-{step}" for step in range(7, 14)} <= {path.name for path in folder.iterdir()}
     failure = failures(runs[2], "diverging")
     assert failure["said"] == (
-        "the loss is not finite at step 14, after the loss had risen from step 9 on. The last "
-        f"checkpoint from before that is {folder}/step-7: resume there with a lower rate"
+        "the loss is not finite at step 14, after the loss had been rising from step 9 on. The "
+        f"last checkpoint from before that is {folder}/step-7: resume from it with a lower "
+        "learning rate"
     )
 
 
@@ -217,8 +219,8 @@ def test_without_a_checkpoint_a_run_starts_again(tmp_path: Path) -> None:
     for folder in (tmp_path, None):
         failure = explain("it failed", losses, run=Path("runs/x"), checkpoints=folder, rate=1e-3)
         assert str(failure) == (
-            "it failed, after the loss had risen from step 2 on. No checkpoint is from before "
-            "that: start again with a lower rate"
+            "it failed, after the loss had been rising from step 2 on. There is no checkpoint from "
+            "before that: start again with a lower learning rate"
         )
         assert failure.overrides == [
             "--dump_folder",
@@ -254,6 +256,45 @@ def test_a_norm_that_is_not_finite_at_the_last_step_ends_the_run(
         steps.check_rest()
     steps.late.put(8, torch.tensor(2.0), torch.tensor(1.0))
     steps.check_rest()
+
+
+def skipping(monkeypatch: pytest.MonkeyPatch, **settings: float) -> Callable[..., bool]:
+    """What looks at a step with such a loss and norm, and says whether its batch is skipped."""
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 1)
+    config = Training(on_bad_step="skip", **settings)
+    steps = BadSteps(config, Agreement(), torch.device("cpu"), loss_ranks=1)
+
+    def look(loss: float, norm: float = 1.0) -> bool:
+        steps.add_loss(torch.tensor(loss))
+        try:
+            steps._look(1, torch.tensor(norm))
+        except BadStep:
+            return True
+        finally:
+            steps._loss = None
+        return False
+
+    return look
+
+
+def test_a_spike_is_far_above_the_latest_good_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = skipping(monkeypatch, spike=6.0)
+    assert not any(look(loss) for loss in [2.0, 2.0] + [9.0] * (LEAST - 2))  # too few are known
+    assert not any(look(3.0 + 0.1 * (step % 2)) for step in range(WINDOW))
+    # Their mean is 3.05 and their spread 0.05; those before are forgotten.
+    assert not look(3.3) and look(3.5)
+    assert look(3.0, norm=1.07) and not look(3.0, norm=1.05)  # of a norm without noise, 1%
+
+
+def test_batches_in_a_row_are_those_without_a_good_one_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look = skipping(monkeypatch, bad_steps_in_a_row=2)
+    for _ in range(5):
+        assert look(math.nan) and look(math.inf) and not look(2.0)
+    assert look(math.nan) and look(2.0, norm=math.nan)
+    with pytest.raises(Diverged, match="the last of 3 batches in a row"):
+        look(math.nan)
 
 
 def test_the_host_never_waits_for_the_step_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:

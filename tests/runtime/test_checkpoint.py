@@ -113,7 +113,7 @@ def test_a_checkpoint_of_other_tokens_is_refused_by_the_names_of_both(
         check_folder(run)
     assert str(error.value) == (
         f"the checkpoint {checkpoint} does not fit, because data.tokenizer is 'bytes' ({saved}) "
-        f"there and 'own.tiktoken' ({ours}) here: take the settings and the data of the "
+        f"there and 'own.tiktoken' ({ours}) here: use the settings and the data of the "
         "checkpoint, or another --dump_folder"
     )
 

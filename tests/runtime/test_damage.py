@@ -112,7 +112,7 @@ def test_a_command_names_the_damage_and_takes_no_other_model(
         assert exit_.value.code == code
         said = capsys.readouterr().err
         assert f"the checkpoint {checkpoint} is damaged: bytes " in said
-        assert "take the one before it by --step 7" in said
+        assert "load the one before it by --step 7" in said
     assert checkpoint.exists()
 
 

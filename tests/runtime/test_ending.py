@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.config.shipped import shipped_configs
-from mixit_titan.parent import end_with_parent
+from mixit_titan.parent import LAUNCHER, end_with_launcher, end_with_parent
 from mixit_titan.runtime import launch, stop
 from mixit_titan.runtime.heartbeat import read_heartbeats
 from tests.forkserver import Forkserver, Process, mixit_titan
@@ -44,7 +44,7 @@ def test_the_first_ctrl_c_is_noted_and_the_second_ends_a_rank(forkserver: Forkse
         wait_until(lambda: "ready" in rank.output(), rank)
         for _ in range(2):  # at once: the terminal's, and what the launcher passes on
             os.kill(rank.pid, signal.SIGINT)
-        wait_until(lambda: "Ctrl-C again ends at once" in rank.output(), rank)
+        wait_until(lambda: "Ctrl-C again to quit now" in rank.output(), rank)
         time.sleep(0.6)
         assert rank.poll() is None
         os.kill(rank.pid, signal.SIGINT)
@@ -102,6 +102,44 @@ def test_a_process_may_be_told_twice(forkserver: Forkserver) -> None:
     end_with_parent()
     assert before < after == threads()
     ctypes.CDLL(None).prctl(1, 0)  # the tests may outlive who started them
+
+
+def start_as_a_rank(launcher_lives: bool) -> None:
+    launcher = os.getppid() if launcher_lives else os.getpid()  # of which it is no child
+    os.environ |= {"TORCHELASTIC_RUN_ID": "1", LAUNCHER: str(launcher)}
+    end_with_launcher()
+    time.sleep(1)
+
+
+@pytest.mark.parametrize(("launcher_lives", "code"), [(True, 0), (False, -signal.SIGKILL)])
+def test_a_rank_looks_whether_its_launcher_is_gone_already(
+    forkserver: Forkserver, launcher_lives: bool, code: int
+) -> None:
+    """Killed as the rank's Python starts: the rank's parent is another process from then on."""
+    with forkserver.start(start_as_a_rank, launcher_lives) as rank:
+        assert rank.wait(10) == code
+
+
+STARTER = """
+import subprocess
+from mixit_titan.parent import ending_with_this
+python, option, code = ending_with_this()
+assert code.endswith("from mixit_titan.cli import main; main()")
+code = code.partition("from mixit_titan.cli")[0]  # in place of what the command does, it sleeps
+code += "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+subprocess.run([python, option, code])
+"""
+
+
+def test_a_command_that_another_has_started_ends_with_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTER], stdout=-1, text=True) as starter:
+        command = Path("/proc", starter.stdout.readline().strip())
+        assert command.name.isdecimal() and command.exists()
+        starter.kill()
+        deadline = time.monotonic() + 5
+        while command.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 @pytest.mark.parametrize("when", ["they start", "they train"])

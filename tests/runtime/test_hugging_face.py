@@ -83,7 +83,11 @@ def trained(runs: Runs) -> Runs:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("model.safetensors", b"[]", "model.safetensors cannot be used .*header.*: fetch it again"),
+        (
+            "model.safetensors",
+            b"[]",
+            "model.safetensors cannot be used .*header.*: download it again",
+        ),
         ("model.safetensors", None, r"model.safetensors cannot be used \(it is a named pipe"),
         ("config.json", b"[" * 10**5, "has no config.json of a Hugging Face model"),
         ("config.json", b'{"model_type": 3}', "has no config.json of a Hugging Face model"),
@@ -195,7 +199,7 @@ def wrong_llamas(root: Path, folder: Path) -> dict[str, tuple[str, str]]:
         "no weights": (f"{bare} {fits}", "has no \\*.safetensors"),
         "mixing": (
             f"{folder} --model.variant mixit {' '.join(ENDS)}",
-            "last_save_in_hf is for variants that attend: transformers has no other stack",
+            "last_save_in_hf is for variants that attend: transformers has no model for others",
         ),
         "recipe": (
             f"{folder} {fits} --model.variant mixit --model.mixing.linear_scale",

@@ -99,7 +99,7 @@ def test_the_log_says_in_one_line_what_stays_at_initialization(
     begun("learned", llama[0])
     begun("standard", llama[0])
     assert said == [
-        f"{llama[0]} has no counterpart of these, which stay at initialization: "
+        f"{llama[0]} has no counterpart for these, which stay at initialization: "
         "tok_embeddings.position_weight (1), layers.*.attention.inner_attention.weight (2)"
     ]
 

@@ -56,5 +56,5 @@ def test_a_pickle_changes_no_class(module: str, name: str, attribute: str) -> No
 
 @pytest.mark.parametrize("name", ["Metadata.__init__", "STATE_DICT_TYPE", "os"])
 def test_only_what_dcp_writes_has_a_name(name: str) -> None:
-    with pytest.raises(pickle.UnpicklingError, match="which is no part of a checkpoint"):
+    with pytest.raises(pickle.UnpicklingError, match="which is not part of a checkpoint"):
         unpickle_metadata(b"\x80\x04c" + f"{DCP}\n{name}\n".encode() + b".")

@@ -95,7 +95,7 @@ def test_each_source_is_validated_and_all_together(mixed: Path) -> None:
 
 def test_other_weights_in_the_past_are_refused_before_anything_is_changed(mixed: Path) -> None:
     other = [word.replace("weight = 0.5", "weight = 5") for word in words(mixed, "whole", STEPS)]
-    with pytest.raises(ConfigError, match=r"it has had \[18, 11, 7\] rows of its sources, and by"):
+    with pytest.raises(ConfigError, match=r"it has read \[18, 11, 7\] rows of its sources, and by"):
         check_folder(load_run(CONFIG, other, world_size=1))
 
 

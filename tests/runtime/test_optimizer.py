@@ -120,7 +120,7 @@ def test_the_state_of_another_optimizer_is_refused(runs: Runs) -> None:
     shutil.copytree(runs.folder("standard"), runs.folder("adamw"))
     words = [*SMALL, "--data.path", str(runs.data), "--dump_folder", str(runs.folder("adamw"))]
     more = [*words, *MUON, "--training.steps", "21"]
-    said = r"optimizer is 'Adam or AdamW' there and 'Muon' here.*; (--\S+ optimizer) begins with"
+    said = r"optimizer is 'Adam or AdamW' there and 'Muon' here.*; (--\S+ optimizer) starts with"
     with pytest.raises(ConfigError, match=said) as error:
         run_train(STANDARD, more)
     anew = re.search(said, str(error.value))[1].split()

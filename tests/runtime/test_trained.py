@@ -63,10 +63,10 @@ def test_a_checkpoint_can_be_chosen(runs: Runs, tmp_path: Path) -> None:
     shutil.copytree(folder / f"step-{STEPS}", folder / "step-7")
     assert load_trained(tmp_path / "run").step == STEPS
     assert load_trained(tmp_path / "run", 7).step == 7
-    with pytest.raises(ConfigError, match=r"has no checkpoint of step 8 \(there: 7, 20\)"):
+    with pytest.raises(ConfigError, match=r"has no checkpoint of step 8 \(it has: 7, 20\)"):
         load_trained(tmp_path / "run", 8)
     next((folder / "step-7").glob("*.distcp")).write_bytes(b"short")
-    with pytest.raises(ConfigError, match=r"step-7 is not whole: .* has 5 of"):
+    with pytest.raises(ConfigError, match=r"step-7 is not complete: .* has 5 of"):
         load_trained(tmp_path / "run", 7)
 
 
@@ -119,7 +119,7 @@ def test_a_folder_without_checkpoints_is_one_sentence(tmp_path: Path) -> None:
 def test_a_tokenizer_that_is_missing_is_one_sentence(uncommon_runs: Runs, tmp_path: Path) -> None:
     run = shutil.copytree(uncommon_runs.folder("llama"), tmp_path / "run")
     shutil.rmtree(run / "tokenizer")
-    with pytest.raises(ConfigError, match="does not hold the tokenizer of the run"):
+    with pytest.raises(ConfigError, match="does not contain the tokenizer of the run"):
         load_trained(run)
 
 

@@ -1,4 +1,4 @@
-"""Runs that stand still are ended and say where; those that are only slow, or paused, are not."""
+"""Runs without progress are ended and say where; those that are only slow, or paused, are not."""
 
 import os
 import random
@@ -84,7 +84,7 @@ def test_the_sentence_names_those_first_that_are_waited_for() -> None:
     ranks[6] |= {"heard": ""}
     del ranks[7]
     assert describe(ranks, 8, "x") == (
-        "ranks 6-7 give no sign of life; rank 1 is stopped by a signal in step 12 for 33 s; "
+        "ranks 6-7 show no sign of life; rank 1 is stopped by a signal in step 12 for 33 s; "
         "rank 5 is in save (step 11) for 31 s; ranks 0, 2-4 are in step 12 for 31 s"
     )
 
@@ -104,6 +104,7 @@ RANKS = {
     "slow save": [["steps 5", "save 3", "steps 5"]],
     "long validation": [["steps 5", *[f"validation {LIMIT * 0.4}"] * 4, "steps 5"]],
     "its watcher is killed": [["save 4", "steps 5", "step 3", "steps 5"]],
+    "its watcher is stopped": [["save 4", "burst 20000", "steps 5"]],
     "unwatched": [["unwatched", "steps 5", "step 3"]],
     "killed": [["fork", "save 60"]],
 }
@@ -124,10 +125,13 @@ class Ranks:
         elif folder.name == "killed":
             self._wait_for_the_watcher()
             os.kill(self.pids[0], signal.SIGKILL)
-        elif folder.name == "its watcher is killed":
+        elif folder.name.startswith("its watcher is"):
             self._wait_for_the_watcher()
-            for pid in watchers(folder):
-                os.kill(pid, signal.SIGKILL)
+            self.watchers = watchers(folder)
+            self.sessions = [os.getsid(pid) for pid in self.watchers]
+            how = signal.SIGKILL if folder.name.endswith("killed") else signal.SIGSTOP
+            for pid in self.watchers:
+                os.kill(pid, how)
         self.said = [rank.communicate(timeout=50)[1] for rank in ranks]
         self.codes = [rank.returncode for rank in ranks]
         self.seconds = time.monotonic() - start
@@ -177,7 +181,7 @@ def test_one_stopped_rank_of_two_ends_both(ended: dict[str, Ranks]) -> None:
     assert re.search(r"rank 1 is stopped by a signal in step 6 for \d+ s; rank 0 is", state.said)
     assert f"longer than the limit of {LIMIT:.0f} s" in state.said
     said = "".join(ranks.said)
-    assert said.count("mixit-titan: the run stands still") == 1 and "Traceback" not in said
+    assert said.count("mixit-titan: the run makes no progress") == 1 and "Traceback" not in said
     for rank in range(2):
         assert 'watched_worker.py", line' in ranks.log(rank)
 
@@ -198,8 +202,14 @@ def test_no_false_alarm(ended: dict[str, Ranks], name: str) -> None:
     assert not (ended[name].folder / "heartbeat" / "alarm").read_text()
 
 
-def test_a_rank_trains_on_without_its_watcher(ended: dict[str, Ranks]) -> None:
-    assert ended["its watcher is killed"].codes == [0]
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_rank_trains_on_without_its_watcher(ended: dict[str, Ranks], how: str) -> None:
+    assert ended[f"its watcher is {how}"].codes == [0]
+
+
+def test_neither_ctrl_c_nor_ctrl_z_is_for_the_watcher(ended: dict[str, Ranks]) -> None:
+    ranks = ended["its watcher is killed"]
+    assert len(ranks.watchers) == 1 and ranks.sessions == ranks.watchers
 
 
 def test_no_watcher_outlives_its_rank(ended: dict[str, Ranks]) -> None:

@@ -2,9 +2,9 @@
 
     python -m tests.runtime.watched_worker FOLDER RANK RANKS [unwatched] WORDS ...
 
-`steps 20`: as many steps of a few milliseconds. `step 3`, `validation 3`, `save 3`: one that takes
-3 s. `stop`: SIGSTOP to itself. `fork`: as a loader does, whose workers hold the rank's files.
-`wedge`: sits in C for a minute and keeps Python's lock.
+`steps 20`: as many steps of a few milliseconds. `burst 20`: as many that take no time. `step 3`,
+`validation 3`, `save 3`: one that takes 3 s. `stop`: SIGSTOP to itself. `fork`: as a loader does,
+whose workers hold the rank's files. `wedge`: sits in C for a minute and keeps Python's lock.
 """
 
 import ctypes
@@ -37,6 +37,9 @@ def main(folder: str, rank: int, ranks: int, acts: list[str]) -> None:
                 step += 1
                 time.sleep(chance.choice([0, 0, 0, 0.001, 0.01]))
             begin("step", step)
+        elif word == "burst":
+            for _ in range(int(number)):
+                begin("step", step)
         elif word == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif word == "fork":

@@ -45,8 +45,12 @@ ACTS = {
     "crashes further on": ["running 7, 1", "running 8, 1", "finished 9"],
     "crashes while starting": ["running 7, 1", "starting 0, 1", "finished 9"],
     "crashes when it starts again": ["stopped 5", "starting 0, 1", "finished 9"],
-    "stands still": ["hung 7 the run stands still, 1", "hung 9 it does again, 1", "finished 9"],
-    "stands still at one step": ["hung 7 the run stands still, 1"] * 2 + ["finished 9"],
+    "stands still": [
+        "hung 7 the run makes no progress, 1",
+        "hung 9 it does again, 1",
+        "finished 9",
+    ],
+    "stands still at one step": ["hung 7 the run makes no progress, 1"] * 2 + ["finished 9"],
     "is preempted": ["stopped 5", "stopped 5", "finished 9"],
     "is preempted often": ["stopped 5", "stopped 6", "stopped 7", "finished 9"],
     "is signalled": ["running 4, until a signal", "finished 9"],
@@ -191,7 +195,7 @@ def test_two_jobs_do_not_run_in_one_folder(jobs: Jobs) -> None:
     first = jobs.numbers["shared"]
     second = jobs.cluster.run("sbatch", "--parsable", str(folder / "job.sbatch")).strip()
     assert jobs.cluster.wait(second) == "FAILED"
-    assert f"job {first} is still running in {folder}: let it, or stop it first" in log(folder)
+    assert f"job {first} is still running in {folder}: wait for it, or stop it" in log(folder)
     assert (folder / "job").read_text() == f"{first}\n" and len(jobs.starts("shared")) == 1
     jobs.cluster.run("scancel", first)
 

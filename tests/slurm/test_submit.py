@@ -12,9 +12,9 @@ from .conftest import MIXIT, call
 
 WRONG = {
     "--partition smal": "unknown partition 'smal': did you mean 'small'?",
-    "--nodes 4": "--nodes is 4: the partition 'all' gives at most 3",
-    "--nodes 2 --partition small --time 30": "--nodes is 2: the partition 'small' gives at most 1",
-    "--partition small --time 3:00:00": "--time is 3:00:00: the partition 'small' gives at most",
+    "--nodes 4": "--nodes is 4: the partition 'all' allows at most 3",
+    "--nodes 2 --partition small --time 30": "--nodes is 2: the partition 'small' allows at most 1",
+    "--partition small --time 3:00:00": "--time is 3:00:00: the partition 'small' allows at most",
     "--constraint nope": "Slurm refuses the job: Invalid feature specification",
     "--nodes 3": "global_batch_size = 8 cannot be divided among 3 data-parallel ranks",
     "--nodes 2 --gpus-per-node 8": "global_batch_size = 8 cannot be divided among 16",
@@ -22,14 +22,14 @@ WRONG = {
     "--nodes 2 --min-nodes 3": "--min-nodes is 3: it must be 1 to --nodes 2",
     "--nodes 0": "--nodes is 0: it must be in 1..65536",
     "--time tomorrow": "--time is 'tomorrow': write HH:MM:SS",
-    "--time 5": "--time 5 is too short: 180 s of it are kept for saving",
+    "--time 5": "--time 5 is too short: it must be more than 0:06:00",
     "--after nope": "Slurm refuses the job: Job dependency problem",
     "--array-variants mixit,mixti": "did you mean 'mixit'",
     "--array-variants uniform,unifrom": "'unifrom' in the stack 'unifrom': did you mean 'uniform'",
     "--array-variants mixing-freeze-qk": "the mixing mixer has no queries and keys",
     "--array-variants mixit,mixit": "--array-variants is 'mixit,mixit': name each variant once",
     "--training.stepz 3": "did you mean 'training.steps'",
-    "--checkpoint.load_step 5": "resumes from its newest checkpoint",
+    "--checkpoint.load_step 5": "resumes from its newest checkpoint: keep the defaults",
     "--device gpu": 'is for GPUs (device = "gpu") and there is none here',
 }
 

@@ -1,4 +1,4 @@
-"""Tasks by name and by import path: the toy task of docs/tasks.md, from outside and from inside."""
+"""Tasks by name and by import path: the toy task of docs/own_task.md, from outside and inside."""
 
 import dataclasses
 import json
@@ -25,14 +25,14 @@ from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.task import TASKS, Task, check_examples, task_class, task_name
 from mixit_titan.tasks.trained import load_trained_task
 
-PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "own_task.md"
 SMALL = {"width": 8, "heads": 2, "layers": 1, "batch": 4, "steps": 2, "test": 20}
 
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The documented task as a user would have it: a module in the current folder."""
-    section = PAGE.read_text().partition("## Adding a task\n")[2]
+    section = PAGE.read_text().partition("## A complete task\n")[2]
     code = re.search(r"(?:^    .*\n|^\n)+", section, re.MULTILINE)[0]
     (tmp_path / "toy_tasks.py").write_text(textwrap.dedent(code))
     monkeypatch.chdir(tmp_path)

@@ -6,8 +6,8 @@
     values                6    2    1
     out                   2.3
 
-torchtitan has the modules for GPUs. Here is what it lacks: documents without flex or varlen
-attention, as on a CPU, and rotary embeddings with less to copy.
+torchtitan has the modules for GPUs. This file adds what it lacks: documents without flex or varlen
+attention, as on a CPU, and rotary embeddings that copy less.
 
 Shapes: B batch, L length, N heads, H head width.
 """
@@ -29,7 +29,8 @@ from mixit_titan.model.mixers.positional import AttentionBackend, Place
 
 
 class DocumentAttention(ScaledDotProductAttention):
-    """torchtitan's SDPA, which is causal over whole rows; with a mask, causal within documents."""
+    """torchtitan's SDPA is causal over complete rows; with a mask, this one is causal within
+    documents."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(ScaledDotProductAttention.Config):
@@ -59,16 +60,16 @@ class DocumentAttention(ScaledDotProductAttention):
         return out_BNLH.transpose(1, 2)
 
     def seen(self, q_BLNH: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor | None:
-        """What each query sees, of what the mask of the documents lets it; None: all up to
-        itself."""
+        """Return the mask of what each query sees, given the mask of the documents; None:
+        everything up to itself."""
         return mask
 
 
 class HalvesRoPE(CosSinRoPE):
-    """The same numbers as CosSinRoPE: (a, b) -> (a cos - b sin, b cos + a sin), a and b the halves
-    of a head. torchtitan turns a whole copy of the head around first, and its slices are filled up
-    with zeros in the backward pass. And it has Llama 3.1's scaling, which torchtitan gives to
-    complex rotary embeddings only."""
+    """Computes the same numbers as CosSinRoPE: (a, b) -> (a cos - b sin, b cos + a sin), where a
+    and b are the halves of a head. torchtitan first makes a rotated copy of the head, and pads its
+    slices with zeros in the backward pass. This class also supports Llama 3.1's scaling, which
+    torchtitan has for complex rotary embeddings only."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(CosSinRoPE.Config):
@@ -84,7 +85,7 @@ class HalvesRoPE(CosSinRoPE):
     def apply_rotary_emb(
         query: torch.Tensor, key: torch.Tensor, rope_cache: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        # The cache holds cos and sin of the angles, each of them twice.
+        # The cache holds the cos and sin of the angles, each of them twice.
         cos, _, sin, _ = rope_cache.chunk(4, dim=-1)
         return _turn(query, cos, sin), _turn(key, cos, sin)
 
@@ -95,11 +96,13 @@ def _turn(x_BLNH: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
 
 
 def inner(place: Place) -> Module.Config:
+    """Return the config of a layer's inner attention, the interface of every mixer's file."""
     return attention_backend(place.attention, place.on_gpu)
 
 
 def attention_backend(name: AttentionBackend, on_gpu: bool) -> Module.Config:
-    """`auto`: torchtitan's flex attention where there is a GPU; it has no backward on a CPU."""
+    """Return the attention for a backend's name. `auto` is torchtitan's flex attention if there is
+    a GPU; on a CPU it has no backward pass."""
     if name == "auto":
         name = "flex" if on_gpu else "sdpa"
     if name == "sdpa":
@@ -118,8 +121,8 @@ def attention_backend(name: AttentionBackend, on_gpu: bool) -> Module.Config:
 
 
 def missing_flash_attention() -> str | None:
-    """The module that torchtitan's varlen attention imports on this GPU, if it cannot be found: no
-    dependency of torch or torchtitan brings it."""
+    """Return the module that torchtitan's varlen attention imports on this GPU, if it is missing;
+    it is not a dependency of torch or torchtitan."""
     modules = {"FA3": "flash_attn_interface", "FA4": "flash_attn.cute"}
     module = modules.get(utils.get_cuda_flash_attention_impl())
     if module is None or importlib.util.find_spec(module.partition(".")[0]) is not None:

@@ -1,15 +1,15 @@
-"""Fixed attention maps of random vectors, one query and one key for each position.
+"""Fixed attention maps from random vectors, one query and one key per position.
 
     A_ij = exp(q_i k_j / sqrt(h)) / sum over j' <= i of exp(q_i k_j' / sqrt(h))    for j <= i
 
-with q and k of N(0, 1), h the head width: a softmax that reads no token. For scores 0, 0, log 2 in
-the last row:
+with q and k drawn from N(0, 1) and h the head width: a softmax that depends on no token. For scores
+0, 0, log 2 in the last row:
 
-    position   0    1    2        of values 6, 2, 1:
+    position   0    1    2        for values 6, 2, 1:
     2          1/4  1/4  1/2      2.5
 
-The vectors are a function of `model.mixing.seed`, the layer and the head. They are not saved: a
-checkpoint has the seed and a fingerprint of the integers behind them.
+The vectors are a function of `model.mixing.seed`, the layer and the head. They are not saved:
+a checkpoint has the seed and a fingerprint of the integers behind them.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,8 @@ from mixit_titan.model.mixers.positional import Place, Positional
 
 
 class EmbeddedMaps(Positional):
+    """Mixes the values of one layer by softmax maps of fixed random vectors."""
+
     @dataclass(kw_only=True, slots=True)
     class Config(Positional.Config):
         head_dim: int
@@ -34,7 +36,7 @@ class EmbeddedMaps(Positional):
         self.register_buffer("matrix", torch.empty(0), persistent=False)
 
     def _distribute_states(self, parallel_dims: ParallelDims) -> None:
-        """Tensor parallelism: a rank draws the maps of its own heads."""
+        """Under tensor parallelism a rank draws the maps of its own heads."""
         mesh = parallel_dims.get_optional_mesh("tp")
         if mesh is not None:
             share = len(self.heads) // mesh.size()
@@ -52,6 +54,7 @@ class EmbeddedMaps(Positional):
 
 
 def inner(place: Place) -> EmbeddedMaps.Config:
+    """Return the config of a layer's inner module, the interface of every mixer's file."""
     return EmbeddedMaps.Config(
         n_heads=place.shape.heads,
         length=place.shape.seq_len,

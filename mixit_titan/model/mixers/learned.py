@@ -1,16 +1,16 @@
-"""MixiT's matrix, trained: what does its randomness cost?
+"""MixiT's matrix, trained, to measure what its randomness costs.
 
-    A = tril(M),    M a parameter of each layer and head, N x m x m
+    A = tril(M),    M a parameter of each layer, N x m x m for its N heads
 
-M starts as the matrix that the mixing mixer has in that layer, with the seed and the recipe of
-[model.mixing]: for m = 3 and the paper's recipe about
+M is initialized to the mixing mixer's matrix for that layer, with the seed and the recipe of
+[model.mixing]. For m = 3 and the paper's recipe, approximately:
 
     position   0      1      2
     0          1
     1          0.01   0.99
     2         -0.02   0.01   1.01
 
-so that with `freeze = ["matrix"]` it is MixiT with another product. It is saved with the weights.
+With `freeze = ["matrix"]` it is MixiT by a different product. It is saved with the weights.
 """
 
 from dataclasses import dataclass
@@ -24,6 +24,8 @@ from mixit_titan.model.mixers.positional import Place, Positional, local
 
 
 class Learned(Positional):
+    """Mixes the values of one layer by a trained matrix per head."""
+
     @dataclass(kw_only=True, slots=True)
     class Config(Positional.Config):
         pass
@@ -38,7 +40,7 @@ class Learned(Positional):
 
 @dataclass(frozen=True)
 class Drawn:
-    """The matrices of a layer, the same however the parameter is sharded."""
+    """Draws the matrices of a layer, with the same values however the parameter is sharded."""
 
     spec: MatrixSpec
     layer: int
@@ -54,6 +56,7 @@ class Drawn:
 
 
 def inner(place: Place) -> Learned.Config:
+    """Return the config of a layer's inner module, the interface of every mixer's file."""
     assert place.spec is not None
     sizes = {"n_heads": place.shape.heads, "length": place.shape.seq_len}
     return Learned.Config(**sizes, param_init={"weight": Drawn(place.spec, place.layer)})

@@ -1,4 +1,4 @@
-"""MixiT's mixing: a fixed random matrix for each head, which no input changes.
+"""MixiT's mixing: a fixed random matrix per head, independent of the input.
 
     out_i = sum over the visible j of A_ij v_j        A = I + std (W - mean(W))
 
@@ -36,8 +36,8 @@ _ROWS = 64  # drawn at a time for a shard
 
 
 class InnerMixing(MixingMatrices, Module):
-    """The matrices of one layer, made and placed as torchtitan does: on the meta device, split over
-    ranks, then drawn."""
+    """Holds the matrices of one layer, created and placed as torchtitan does: on the meta device,
+    sharded over ranks, then drawn."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(Module.Config):
@@ -46,14 +46,14 @@ class InnerMixing(MixingMatrices, Module):
         n_heads: int
         form: Form
         dtype: str = "float32"
-        """What A is kept in: the dtype of the values that it multiplies."""
+        """The dtype that A is kept in, that of the values it multiplies."""
 
     def __init__(self, config: Config) -> None:
         heads, dtype = range(config.n_heads), TORCH_DTYPE_MAP[config.dtype]
         super().__init__(config.spec, config.layer, heads, config.form, dtype)
 
     def _distribute_states(self, parallel_dims: ParallelDims) -> None:
-        """Tensor parallelism: a rank draws the matrices of its own heads."""
+        """Under tensor parallelism a rank draws the matrices of its own heads."""
         mesh = parallel_dims.get_optional_mesh("tp")
         if mesh is not None:
             share = len(self.heads) // mesh.size()
@@ -71,7 +71,7 @@ class InnerMixing(MixingMatrices, Module):
 
     @torch.no_grad()
     def _draw_shard(self) -> None:
-        """Fill the rows of the matrices that are on this rank."""
+        """Fill the rows of the matrices that belong to this rank."""
         spec, m = self.spec, self.spec.length
         local, first = self.matrix, 0
         if isinstance(self.matrix, DTensor):
@@ -88,13 +88,14 @@ class InnerMixing(MixingMatrices, Module):
                 local[rows - first] = drawn[0].to(local.dtype)
 
     def _save_to_state_dict(self, *args: Any) -> None:
-        """Nothing is saved: the matrices are a function of the seed."""
+        """Save nothing: the matrices are a function of the seed."""
 
     def _load_from_state_dict(self, *args: Any) -> None:
-        """And nothing is loaded."""
+        """Load nothing: the matrices are a function of the seed."""
 
 
 def inner(place: Place) -> InnerMixing.Config:
+    """Return the config of a layer's inner module, the interface of every mixer's file."""
     return InnerMixing.Config(
         spec=place.spec,
         layer=place.layer,
@@ -106,7 +107,7 @@ def inner(place: Place) -> InnerMixing.Config:
 
 @functools.cache
 def _log_form(form: Form) -> None:
-    """Once a process, not once a layer."""
+    """Log the form once per process, not once per layer."""
     slow = form == "generated" and not has_gpu()
     logger.info(
         f"Mixing matrices are {form}"

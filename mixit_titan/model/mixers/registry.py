@@ -1,8 +1,9 @@
-"""The mixers: what a layer of a stack may mix its tokens by. To add one: its file, and a line here.
+"""The mixers that a layer of a stack can have. To add one, write its file and add an entry here.
 
-All of it is arithmetic, so that `params` counts a model without torch; a mixer's own file, of the
-same name, has its module. FLOPs and elements are per token and layer: n is the width and m the
-length."""
+All of it is arithmetic, so that `params` counts a model without torch; the file of the same name
+has
+the mixer's module. FLOPs and elements are per token and layer: n is the width and m the length.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,29 +11,33 @@ from dataclasses import dataclass
 from mixit_titan.model.shapes import Shape
 
 Flops = Callable[[Shape, int], tuple[int, int]]
-"""From a shape and a length: forward and backward, per token and layer."""
+"""Maps a shape and a length to forward and backward FLOPs per token and layer."""
 
 
 Keeps = Callable[[Shape, int, bool], int]
-"""From a shape, a length and whether rows hold several documents: elements."""
+"""Maps a shape, a length and whether rows hold several documents to elements per token and
+layer."""
 
 
 @dataclass(frozen=True)
 class Mixer:
+    """What the rest of the code must know about a mixer to build and to count it."""
+
     flops: Flops
     parts: tuple[str, ...] = ("v", "o")
-    """What it has of its own, out of LAYER_PARTS."""
+    """Its own parts of a layer, out of LAYER_PARTS."""
     attends: bool = False
-    """By queries and keys, with rotary embeddings; any other needs learned positions."""
+    """Whether it mixes by queries and keys, with rotary embeddings; any other mixer needs learned
+    positions."""
     drawn: bool = False
-    """By a matrix that [model.mixing] describes."""
+    """Whether it mixes by a matrix that [model.mixing] describes."""
     keeps: Keeps = lambda shape, length, documents: 0
-    """Of its matrix, for the backward pass: torch's products copy one for each row and head. A fast
-    path keeps none."""
+    """Elements of its matrix that are kept for the backward pass: torch's products copy one for
+    each row and head, while a fast path keeps none."""
     copied: bool = False
-    """Whether a matrix of all heads is copied on the way to that product, and its gradient."""
+    """Whether a matrix of all heads, and its gradient, is copied on the way to that product."""
     buffered: bool = False
-    """Whether each layer has a matrix for each head, in float32, that is no weight."""
+    """Whether each layer has a float32 matrix for each head that is not a weight."""
 
 
 def _times(forward: int, backward: int) -> Flops:
@@ -43,7 +48,7 @@ def _times(forward: int, backward: int) -> Flops:
 
 
 def _window(shape: Shape, length: int) -> tuple[int, int]:
-    """Two products with as many keys as a token sees on average."""
+    """Count two products with as many keys as a token sees on average."""
     seen = min(shape.window, length)
     pairs = seen * length - seen * (seen - 1) // 2
     forward = 4 * pairs * shape.width // length
@@ -55,7 +60,7 @@ def _matrix(shape: Shape, length: int, documents: bool) -> int:
 
 
 def _matrix_of_documents(shape: Shape, length: int, documents: bool) -> int:
-    """One matrix, or none, serves rows of one document."""
+    """Return no elements, or one matrix, for rows that hold a single document."""
     return shape.heads * length if documents else 0
 
 

@@ -1,4 +1,4 @@
-"""Attention to the last tokens only: a token sees `model.window` of its document, itself included.
+"""Sliding-window attention: a token sees the last `model.window` of its document, itself included.
 
     out_i = sum over i - w < j <= i of softmax(q_i k_j / sqrt(h)) v_j
 
@@ -8,7 +8,7 @@
     token 2           x  x
     token 3              x  x
 
-By torch's SDPA with a mask, also on a GPU: it computes what it then masks.
+It uses torch's SDPA with a mask, on a GPU too, so masked scores are computed as well.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,8 @@ from mixit_titan.model.mixers.positional import Place
 
 
 class WindowAttention(DocumentAttention):
+    """Attention that is causal, within documents, and limited to the last `window` tokens."""
+
     @dataclass(kw_only=True, slots=True)
     class Config(DocumentAttention.Config):
         window: int
@@ -34,11 +36,12 @@ class WindowAttention(DocumentAttention):
 
 
 def in_window(length: int, window: int, device: torch.device) -> torch.Tensor:
-    """(L, L): whether token i sees token j."""
+    """Return (L, L): whether token i sees token j."""
     index = torch.arange(length, device=device)
     apart = index.unsqueeze(1) - index
     return (apart >= 0) & (apart < window)
 
 
 def inner(place: Place) -> WindowAttention.Config:
+    """Return the config of a layer's inner module, the interface of every mixer's file."""
     return WindowAttention.Config(window=place.shape.window)

@@ -1,4 +1,5 @@
-"""The fields of a dataclass as a reference shows them: name, type, default, range, description."""
+"""The fields of a dataclass as help and the reference show them: name, type, default, range,
+description."""
 
 import ast
 import dataclasses
@@ -17,9 +18,16 @@ from mixit_titan.tables import markdown_table
 _KINDS = {int: "integer", float: "number", bool: "boolean", str: "string", Path: "path"}
 
 
+@dataclass(frozen=True)
+class Group:
+    """Annotates a field: in --help, this field and those after it have this heading."""
+
+    heading: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One line of a reference."""
+    """One field of a dataclass, described for a reader of the reference or of --help."""
 
     name: str
     hint: Any
