@@ -46,7 +46,7 @@ endif
 test-slow: $(STAMP)
 	$(PYTEST) $(WORKERS) -m slow --ignore=tests/slurm
 
-# One session: shared fixtures are made once, and no worker waits for the end of a first session.
+# In one session: what tests share is made once, and no worker waits for the end of a first one.
 test-all: lint
 	$(PYTEST) $(WORKERS) --ignore=tests/slurm
 
@@ -56,7 +56,7 @@ test-gpu: $(STAMP)
 test-slurm: $(STAMP) slurm
 	$(PYTEST) tests/slurm
 
-# One worker more than cores: the one of the Slurm tests waits most of its time.
+# One worker more than there are cores: that of Slurm waits for most of its time.
 test-ci: lint slurm
 	$(PYTEST) -n $$(($$(nproc) + 1)) --maxprocesses 9
 

@@ -37,7 +37,7 @@ def start(job: Job, share: int) -> BaseProcess:
 
 def _work(work: Callable, arguments: tuple[Any, ...], log: Path, share: int) -> None:
     """Run the job with its output redirected to its folder, including the sentence of an error."""
-    gc.freeze()  # what the server imported: no job looks through it, not even when it ends
+    gc.freeze()  # what the server has imported: no job looks through it, not even at its end
     gc.enable()
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", opener=regular) as file:

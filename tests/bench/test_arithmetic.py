@@ -31,7 +31,7 @@ def test_every_flavour_at_every_length(h100: dict) -> None:
 
 def test_the_table_says_that_it_is_computed(h100: dict) -> None:
     text = limits_markdown(h100)
-    assert text.startswith("Computed, not measured: one H100 at its peak of 989 TFLOPS")
+    assert text.startswith("FLOP ratios to standard, computed and not measured, for one H100 at")
     assert text.count("\n| 8b |") == len(LENGTHS)
     assert h100["computed"] and not h100["measured"]
 

@@ -65,7 +65,9 @@ def test_what_no_run_writes_is_one_sentence(
     tmp_path: Path, change: tuple[str, Callable[[dict[str, Any]], Any]]
 ) -> None:
     saved(tmp_path, change[1])
-    with pytest.raises(ConfigError, match=r"checkpoint.pt is not of this run: remove it to start"):
+    with pytest.raises(
+        ConfigError, match=r"checkpoint.pt does not belong to this run: remove it to start"
+    ):
         load_state(tmp_path, *parts(), DESCRIBED)
 
 
