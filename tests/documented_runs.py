@@ -7,6 +7,7 @@ them."""
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import textwrap
 from collections.abc import Callable
@@ -15,13 +16,13 @@ from pathlib import Path
 from tests.documented import ROOT, check_command, commands
 from tests.forkserver import Forkserver, mixit_titan
 
-SHIPPED = ("train_configs", "slurm", "benchmarks", "README.md", "LICENSE")
+SHIPPED = ("train_configs", "slurm", "README.md", "LICENSE")
 _FILE = re.compile(r"`(\w+\.(?:py|toml))`[^`\n]*:\n\n((?:    .*\n|\n)+)")
 """A sentence that ends in the name of a file and a colon, and the block below it."""
 _ELSEWHERE = re.compile(
     r"prepare (fineweb|wikitext|s3:|gs:|hf:)|--tasks |--slurm|^mixit-titan drill |\bT\b"
-    r"|bench --compare"
-    r"|^mixit-titan train (?!train_configs/debug|\w+\.toml)|--array-variants|initial_load_path"
+    r"|^mixit-titan train (?!train_configs/debug|\w+\.toml)|initial_load_path"
+    r"|bench --compare|--array-variants|runs/160m_fineweb"
 )
 """The network, a cluster, GPUs, minutes, or a file of the reader's."""
 
@@ -106,8 +107,9 @@ class Reader:
         self.folder, self.forkserver = folder, forkserver
         self.run: list[str] = []
         self.only_read: list[str] = []
-        for name in SHIPPED:
-            (folder / name).symlink_to(ROOT / name)
+        for name in SHIPPED:  # copies, because a reader may write beside them
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, folder / name)
 
     def read(self, page: Path) -> None:
         text = page.read_text()
