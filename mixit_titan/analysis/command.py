@@ -34,6 +34,7 @@ from mixit_titan.analysis.timeline import draw_timeline, head_score, timeline
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.fields import Group
 from mixit_titan.files import write_json
 from mixit_titan.jobs.lock import locked
 from mixit_titan.ranges import NOT_NEGATIVE, Range
@@ -67,7 +68,7 @@ class AnalyzeArguments:
     run)."""
     sequences: Annotated[int, Range(least=1, most=10**6)] = 64
     """How many test examples, or pieces of text, the model reads."""
-    task: str | None = None
+    task: Annotated[str | None, Group("what a run's model reads")] = None
     """MODULE:CLASS of the task of RUN_DIR, if it is your own; its code is imported."""
     text: Path | None = None
     """A text file for a language model to read (default: the run's validation data, or Python's
@@ -78,7 +79,9 @@ class AnalyzeArguments:
     example: Annotated[int | None, NOT_NEGATIVE] = None
     """attention: the test example whose maps are drawn, for a task; the first is 0 (default: the
     longest one whose labels are easy to read)."""
-    depths: Annotated[tuple[int, ...] | None, Range(least=1, most=1000)] = None
+    depths: Annotated[
+        tuple[int, ...] | None, Range(least=1, most=1000), Group("random and untrained models")
+    ] = None
     """covariance, spectrum: numbers of layers of the untrained models (default: 2 4 8 16 32).
     coordinates: numbers of layers (default: 2 4 8)."""
     widths: Annotated[tuple[int, ...] | None, Range(least=2, most=4096)] = None

@@ -20,6 +20,7 @@ from mixit_titan.evaluation.likelihood import Share, plain_forward
 from mixit_titan.evaluation.ranks import joined
 from mixit_titan.evaluation.tasks import evaluate_tasks, load_tasks
 from mixit_titan.evaluation.text import text_loss
+from mixit_titan.fields import Group
 from mixit_titan.files import json_text, write_json
 from mixit_titan.jobs.lock import locked
 from mixit_titan.ranges import COUNT, NOT_NEGATIVE, Range
@@ -40,11 +41,11 @@ class EvalArguments:
 
     run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
     """The folder of a training run (its dump_folder)."""
-    tasks: str | None = None
+    tasks: Annotated[str | None, Group("what to evaluate on")] = None
     """Tasks of the harness, or folders of its YAML files, separated by commas."""
     text: Path | None = None
     """A text file, .jsonl or .parquet; a folder of such files; or a folder that `prepare` wrote."""
-    step: Annotated[int | None, NOT_NEGATIVE] = None
+    step: Annotated[int | None, NOT_NEGATIVE, Group("how")] = None
     """The step of the checkpoint (default: the newest)."""
     limit: Annotated[int | None, COUNT] = None
     """Evaluate only the first N examples of each task, or N documents of the text."""
@@ -55,7 +56,7 @@ class EvalArguments:
     stride: Annotated[int | None, COUNT] = None
     """--text: tokens by which the window advances in documents longer than --context (default:
     --context, so that windows do not overlap)."""
-    out: Path | None = None
+    out: Annotated[Path | None, Group("execution and output")] = None
     """Folder for the JSON files, in step-N (default: RUN_DIR/eval)."""
     json: bool = False
     """Print JSON instead of tables."""
