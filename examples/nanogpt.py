@@ -2,8 +2,8 @@
 
     python examples/nanogpt.py
 
-trains it on the characters of this file for a fraction of a minute and prints the loss. Only
-`Mixing` is new in the block: nanoGPT's CausalSelfAttention without queries, keys and softmax.
+trains it on the characters of this file in less than a minute and prints the loss. The only new
+part is `Mixing`: nanoGPT's CausalSelfAttention without queries, keys and softmax.
 """
 
 import sys
@@ -17,7 +17,7 @@ from mixit_titan.mixing import RandomMixing
 
 
 class Mixing(nn.Module):
-    """c_proj(A (c_v x)) in place of c_proj(softmax(q k) v)."""
+    """Computes c_proj(A (c_v x)) in place of c_proj(softmax(q k) v)."""
 
     def __init__(self, width: int, heads: int, length: int, layer: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class GPT(nn.Module):
 
 
 def train(steps: int, length: int = 64) -> list[float]:
-    """The losses of `steps` steps."""
+    """Train the model, and return the losses of `steps` steps."""
     torch.manual_seed(0)
     text = torch.tensor([ord(c) % 128 for c in Path(__file__).read_text()])
     model = GPT(vocab=128, width=64, heads=4, layers=2, length=length)

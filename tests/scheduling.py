@@ -22,7 +22,7 @@ FIRST = (
     "tests/bench",
 )
 # Each test can go to another worker. Of other modules, all go to one, which makes their fixtures.
-APART = ("tests/runtime/test_training.py", "tests/test_cli.py")
+APART = ("tests/runtime/test_training.py", "tests/test_cli.py", "tests/test_docs_run.py")
 # One worker has the session's fixtures of such a folder, for all of its modules.
 TOGETHER = ("tests/reproduction", "tests/slurm")
 

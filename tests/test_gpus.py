@@ -1,5 +1,4 @@
-"""A GPU in the machine that torch cannot use: found without torch, and never silently passed
-over."""
+"""A GPU that torch cannot use is found without torch, and never silently ignored."""
 
 import importlib.util
 import os

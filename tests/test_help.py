@@ -1,4 +1,4 @@
-"""Help, as it is read on a terminal of 80 columns."""
+"""Help, as read on a terminal of 80 columns."""
 
 import contextlib
 import re

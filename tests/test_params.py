@@ -51,7 +51,7 @@ def test_every_shipped_config_is_answered_without_its_data(
     ]
 
 
-def test_the_text_says_what_fits_and_that_it_is_modelled(
+def test_the_text_says_what_fits_and_that_it_is_modeled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     words = ["--variant", "standard", "--training.local_batch_size", "64", "--gpu", "h100"]
@@ -148,7 +148,7 @@ def test_a_mistake_is_one_sentence(
 
 
 @pytest.mark.parametrize("stack", ["uniform", "learned standard"])
-def test_a_stack_that_mixes_without_mixing_matrices_is_modelled(
+def test_a_stack_that_mixes_without_mixing_matrices_is_modeled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, stack: str
 ) -> None:
     call(monkeypatch, "--config", FILE_1B, "--stack", stack)

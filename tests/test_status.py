@@ -1,5 +1,5 @@
-"""`mixit-titan status`, without a Slurm: it tells what lives from what is dead, and never dies of
-what it finds."""
+"""`mixit-titan status` without Slurm: it tells live runs from dead ones, and survives whatever it
+finds."""
 
 import errno
 import json

@@ -187,7 +187,7 @@ def _first(stream: Stream, count: int, batch: int) -> Iterator[tuple[np.ndarray,
 def _text(result: dict[str, Any]) -> str:
     lines = [
         f"{result['task']}, {result['variant']}: accuracy {result['accuracy']:.2%} "
-        f"(whole examples {result['exact']:.2%}), test loss {result['loss']:.4f}",
+        f"(complete examples {result['exact']:.2%}), test loss {result['loss']:.4f}",
         f"  {result['trainable_params']:,} of {result['params']:,} parameters trained, "
         f"{result['steps']:,} steps, {result['seconds']:,.0f} s",
     ]

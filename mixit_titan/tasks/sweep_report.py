@@ -36,12 +36,11 @@ def write_report(task: str, axes: list[str], rows: list[Row], out: Path, console
         over = "one seed"
     title = f"{task}: {over}; * best of its variant"
     console.print(screen_table(title, header, body, left=len(header)))
-    console.print(
-        f"{out / 'sweep.md'} names the folder of each run, to analyze one:", soft_wrap=True
-    )
-    console.print(f"  mixit-titan analyze {out / rows[0]['folder']}", soft_wrap=True)
     for name in ("sweep.json", "sweep.md", "sweep.png"):
         console.print(f"wrote {out / name}", soft_wrap=True)
+    own = f" --task {task}" if ":" in task else ""
+    console.print("sweep.md names the folder of each run. To look inside one:", soft_wrap=True)
+    console.print(f"  mixit-titan analyze {out / rows[0]['folder']}{own}", soft_wrap=True)
 
 
 def _groups(rows: list[Row]) -> list[Row]:

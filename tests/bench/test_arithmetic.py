@@ -9,7 +9,7 @@ def h100() -> dict:
     return limits("H100", ["160m", "8b"])
 
 
-def test_every_flavour_at_every_length(h100: dict) -> None:
+def test_every_flavor_at_every_length(h100: dict) -> None:
     rows = {(row["flavor"], row["seq_len"]): row for row in h100["rows"]}
     assert len(rows) == 2 * len(LENGTHS) and min(LENGTHS) == 256 and max(LENGTHS) == 32768
     # 8b at 4096 by hand: 32 layers of width 4096, 8 of 32 heads for keys and values, MLP 14336.

@@ -33,7 +33,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_point_leaves_numbers_and_a_picture(measured: Path) -> None:
+def test_a_point_leaves_numbers_and_a_figure(measured: Path) -> None:
     found = json.loads((measured / "bench.json").read_text())
     rows = {row["variant"]: row for row in found["variants"]}
     assert list(rows) == ["standard", "mixit", "plain", "frozen_mlp"]
@@ -64,7 +64,7 @@ GPU_CONFIGS += ["paper_fineweb_edu", "paper_wikitext103"]
 
 
 @pytest.mark.parametrize("name", GPU_CONFIGS)
-def test_a_config_for_gpus_is_modelled_without_one(
+def test_a_config_for_gpus_is_modeled_without_one(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """The figures are those of `params`, and say that nothing was measured."""
@@ -86,7 +86,7 @@ def test_a_config_for_gpus_is_modelled_without_one(
     assert "nothing was measured" in said and "--device cpu" in said
 
 
-def test_what_is_modelled_can_be_scanned_and_has_no_plain_llama(
+def test_what_is_modeled_can_be_scanned_and_has_no_plain_llama(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     words = [str(shipped_configs()["160m_fineweb_edu"]), "--nproc", "2", "--out", str(tmp_path)]
@@ -99,7 +99,7 @@ def test_what_is_modelled_can_be_scanned_and_has_no_plain_llama(
     assert "the plain Llama can be measured but not modeled" in capsys.readouterr().err
 
 
-def test_a_profile_names_the_costliest_operators(measured: Path) -> None:
+def test_a_profile_names_the_most_expensive_operators(measured: Path) -> None:
     for variant in ("standard", "mixit", "plain", "frozen_mlp"):
         operators = json.loads((measured / "profile" / f"{variant}.json").read_text())
         assert "aten::mm" in {entry["operator"] for entry in operators}

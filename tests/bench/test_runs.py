@@ -1,4 +1,4 @@
-"""From the words of a user to the run that is measured."""
+"""From a user's words to the run that is measured."""
 
 import dataclasses
 

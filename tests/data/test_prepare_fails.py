@@ -1,4 +1,4 @@
-"""What `mixit-titan prepare` does when it cannot: one sentence, and nothing counts as whole."""
+"""When `mixit-titan prepare` fails, it says so in one sentence, and nothing counts as complete."""
 
 import errno
 import json

@@ -33,7 +33,7 @@ class Store(MemoryFileSystem):
     reads: list[tuple[str, int]] = []  # noqa: RUF012
     """Path, and from which byte on."""
     errors: list[Exception | int] = []  # noqa: RUF012
-    """What the next reads end in: an error, or so many bytes less."""
+    """How the next reads end: in an error, or with this many bytes missing."""
     meanwhile: dict[str, bytes] = {}  # noqa: RUF012
     """What is written to a file when its first bytes were read."""
 

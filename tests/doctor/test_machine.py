@@ -1,4 +1,4 @@
-"""What doctor says of cores, memory, limits and the disk."""
+"""What doctor says about cores, memory, limits and the disk."""
 
 import dataclasses
 import errno

@@ -1,4 +1,5 @@
-"""A share of what `python -m tests.fuzz` tries, and that a broken promise would be noticed."""
+"""A sample of what `python -m tests.fuzz` tries, and proof that a broken promise would be
+noticed."""
 
 import random
 from collections.abc import Iterator

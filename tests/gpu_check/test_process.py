@@ -1,4 +1,4 @@
-"""Processes that crash, hang and fail, and what is said of them."""
+"""Processes that crash, hang and fail, and what is reported about them."""
 
 import subprocess
 import sys

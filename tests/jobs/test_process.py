@@ -1,4 +1,4 @@
-"""Jobs in real processes, of a runner that is a process of its own."""
+"""Jobs in real processes, under a runner in its own process."""
 
 import contextlib
 import json

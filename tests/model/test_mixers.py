@@ -2,6 +2,9 @@
 
 import dataclasses
 import importlib
+import re
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +40,15 @@ def test_the_registry_is_what_stacks_are_made_of() -> None:
         assert read_stack(mixer, 2) == uniform(mixer)
         file = importlib.import_module(f"mixit_titan.model.mixers.{mixer}")
         assert callable(file.inner) and len(file.__doc__.splitlines()) > 3
+
+
+def test_the_mixer_of_the_docs_takes_the_token_before() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own_mixer.md").read_text()
+    code = re.search(r"previous.py`:\n\n((?:    .*\n|\n)+)", page)[1]
+    scope = {"__name__": __name__}
+    exec(textwrap.dedent(code), scope)
+    rows = scope["Previous"].rows(None, 0, 3, torch.device("cpu"))
+    assert (rows @ torch.tensor([6.0, 2.0, 1.0])).tolist() == [[0, 6, 2]]
 
 
 def inner(mixer: str, shape: object = SHAPE) -> nn.Module:

@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself is not believed."""
+"""What a checkpoint says about itself is not trusted."""
 
 import io
 import random

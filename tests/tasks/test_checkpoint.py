@@ -1,4 +1,4 @@
-"""Checkpoints of tasks whose checksums are right, and which are not what a run writes."""
+"""Checkpoints of tasks that have valid checksums but are not what a run writes."""
 
 import io
 import os
