@@ -13,6 +13,7 @@ FIRST = (
     "tests/drill/test_command.py",
     "tests/gpu_check/test_command.py",
     "tests/fuzz",
+    "tests/test_docs_run.py",
     "tests/kernels/test_triton.py",
     "tests/test_kills.py",
     "tests/runtime/test_stopping.py",
