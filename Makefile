@@ -6,6 +6,7 @@
 # make test-gpu REHEARSE=1   the same without a GPU, at toy sizes
 # make docs   the pages of docs/ as a static site, build/site/index.html
 # make test-slurm   the tests that need Slurm, which it installs (Debian or Ubuntu, as root)
+# make test-ci   test-all and test-slurm in one session: what .ci/run calls
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -14,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest
 # One worker per core; more would not fit into the memory of most machines.
 WORKERS := -n auto --maxprocesses 8
 
-.PHONY: venv demo reproduce test test-slow test-all test-gpu test-slurm docs lint clean
+.PHONY: venv demo reproduce test test-slow test-all test-gpu test-slurm test-ci slurm docs lint clean
 
 venv: $(STAMP)
 
@@ -45,14 +46,22 @@ endif
 test-slow: $(STAMP)
 	$(PYTEST) $(WORKERS) -m slow --ignore=tests/slurm
 
-test-all: test test-slow
+# In one session: what tests share is made once, and no worker waits for the end of a first one.
+test-all: lint
+	$(PYTEST) $(WORKERS) --ignore=tests/slurm
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m mixit_titan.gpu_check $(if $(REHEARSE),--rehearse --out runs/gpu_rehearsal)
 
-test-slurm: $(STAMP)
-	bash tests/slurm/install.sh
+test-slurm: $(STAMP) slurm
 	$(PYTEST) tests/slurm
+
+# One worker more than there are cores: that of Slurm waits for most of its time.
+test-ci: lint slurm
+	$(PYTEST) -n $$(($$(nproc) + 1)) --maxprocesses 9
+
+slurm:
+	bash tests/slurm/install.sh
 
 # The reference from the code, then the site. A broken link is an error.
 docs: $(STAMP)

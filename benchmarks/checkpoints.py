@@ -1,8 +1,10 @@
-"""What it costs to check a checkpoint as it is read: DCP's reader beside ours, from the page cache.
+"""The cost of verifying checksums while reading a checkpoint: DCP's reader beside ours, from the
+page cache.
 
     python benchmarks/checkpoints.py --out runs/bench_checkpoints.json
 
-One process, as one rank would read its share. One JSON object on screen and in the file.
+One process reads, as one rank would read its share. Prints one JSON object and writes it to the
+file.
 """
 
 import json
@@ -24,6 +26,8 @@ from mixit_titan.runtime.tensor_reader import load_state, write_checksums
 
 @dataclass
 class Arguments:
+    """Time DCP's reader and ours on the same checkpoint."""
+
     out: Path = Path("runs/bench_checkpoints.json")
     tensors: int = 64
     """Tensors of 16 MiB each."""
@@ -32,6 +36,7 @@ class Arguments:
 
 
 def main(args: Arguments) -> None:
+    """Measure, print and write the result."""
     warnings.filterwarnings("ignore", "torch.distributed is disabled")
     state = {f"w{n}": torch.randn(4096, 1024) for n in range(args.tensors)}
     megabytes = sum(tensor.nbytes for tensor in state.values()) / 1e6

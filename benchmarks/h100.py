@@ -1,13 +1,13 @@
-"""How fast MixiT would train on an H100 against standard: modelled, because none is here.
+"""How fast MixiT would train on an H100 compared to standard: modeled, because there is none here.
 
     python benchmarks/h100.py --out runs/h100
 
 The model is that of `mixit-titan params` (model/speed.py, model/mixing_speed.py): a step of the
-shipped configs on 8 GPUs, with packed documents. What it takes for the instructions of the kernels
-(kernels/tiles.py) is compared here to what Triton compiles. Prints two tables and writes
+shipped configs on 8 GPUs, with packed documents. The instruction counts that it assumes for the
+kernels (kernels/tiles.py) are compared to what Triton compiles. Prints two tables and writes
 DIR/h100.json: `kernels`, as benchmarks/sass.py reads them off their machine code, `models`, a step
-of training by each form of the mixing, `row_means_seconds`, which the generated form takes once at
-the start of a long model, and `assumed`. Trust ratios, not milliseconds.
+of training with each form of mixing, `row_means_seconds`, which the generated form takes once when
+a model with long rows starts, and `assumed`. Trust ratios, not milliseconds.
 """
 
 import dataclasses
@@ -46,13 +46,15 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Setting:
+    """One model at one length."""
+
     flavor: str
     length: int
     bar: float | None = None
-    """What ratio_to_standard should reach."""
+    """The value that ratio_to_standard should reach."""
 
     def estimate(self, variant: str, *overrides: str) -> Estimate:
-        """Of the shipped config. A longer row takes the place of several."""
+        """The estimate of the shipped config; a longer row replaces several."""
         name = f"{self.flavor}_fineweb_edu"
         if self.length != SHIPPED:
             shipped, fewer = self._shipped(name, variant), self.length // SHIPPED
@@ -144,6 +146,7 @@ def row_means_seconds() -> dict[str, float]:
 
 
 def main(args: Arguments) -> None:
+    """Model all settings, print the tables and write h100.json."""
     make_folder(args.out)
     kernels = [asdict(kernel) for kernel in compiled_kernels()]
     means = row_means_seconds()
@@ -157,10 +160,10 @@ def main(args: Arguments) -> None:
     found = {"assumed": assumed, "kernels": kernels, "models": models, "row_means_seconds": means}
     write_text(args.out / "h100.json", json.dumps(found, indent=1))
     for title, rows in (("Kernels", kernels), ("Models", models)):
-        print(f"{title} (modelled, see `assumed` in {args.out / 'h100.json'})\n")
+        print(f"{title} (modeled, see `assumed` in {args.out / 'h100.json'})\n")
         cells = [["" if cell is None else cell for cell in row.values()] for row in rows]
         print(markdown_table(list(rows[0]), cells, left=2), "\n")
-    print(f"The row means of 8b at {LONG} take {means['gaussian']} s, of signs {means['sign']} s")
+    print(f"The row means of 8b at {LONG} take {means['gaussian']} s, with signs {means['sign']} s")
     for row in models:
         if row["auto"] and row["bar"]:
             verdicts = (

@@ -7,7 +7,7 @@ of a linear is a multiple of 1/sqrt(inputs), that of MixiT's matrices the norm o
 (std * sqrt(length)). `authors`: all weights and embeddings at 0.02. All models read the same bytes
 of the standard library's sources, in the same order for a seed, with the same schedule. Their loss
 is that on the last part of the training split, which none of them trains on: the validation split,
-by which the demo is judged, is not looked at.
+by which the demo is judged, is not used.
 
 Finished points are kept in OUT/initialization.json, and the same command resumes.
 """
@@ -46,18 +46,22 @@ HELD_OUT_ROWS = 96
 
 @dataclass(frozen=True)
 class Series:
+    """One variant, and the part whose initial size is varied."""
+
     variant: str
     parts: tuple[str, ...]
-    """Whose initial size the scale is; none: that of the mixing matrices."""
+    """The parts that are scaled; none: the mixing matrices."""
     scales: tuple[float, ...]
 
     @property
     def all_scales(self) -> tuple[float | str, ...]:
-        """Those of embeddings have the other series to compare with, where they are 1 or 0.02."""
+        """The scales to try. Series of embeddings are compared with the other series, where
+        embeddings are 1 or 0.02."""
         return self.scales if self.parts == ("embedding",) else (AUTHORS, *self.scales)
 
     @property
     def title(self) -> str:
+        """The name of the series."""
         return f"{self.variant}: {', '.join(self.parts) or 'mixing'}"
 
 
@@ -74,6 +78,8 @@ SERIES = (
 
 @dataclass(frozen=True)
 class Point:
+    """One model to train."""
+
     series: str
     width: int
     scale: float | str
@@ -82,12 +88,14 @@ class Point:
 
 @dataclass
 class Arguments:
+    """Train small models over the initial scale of frozen parts."""
+
     out: Path = Path("runs/initialization")
     widths: tuple[int, ...] = (32, 64, 128)
     steps: int = 300
     seeds: tuple[int, ...] = (0, 1)
     series: tuple[str, ...] = tuple(series.title for series in SERIES)
-    """Which to run."""
+    """The series to run."""
 
 
 class Text:
@@ -105,6 +113,7 @@ class Text:
 
 
 def build(series: Series, point: Point, vocab: int) -> MixitLlama:
+    """The model of a point, with its initial weights scaled."""
     stds, recipe = {}, Recipe()
     if point.scale == AUTHORS:
         stds = {"init_std": 0.02, "embedding_std": 0.02}
@@ -125,6 +134,7 @@ def build(series: Series, point: Point, vocab: int) -> MixitLlama:
 
 
 def loss(model: MixitLlama, rows: torch.Tensor) -> torch.Tensor:
+    """The mean loss of next tokens."""
     logits = model(rows[:, :-1])
     return F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
@@ -158,6 +168,7 @@ def points(args: Arguments) -> Iterator[tuple[Series, Point]]:
 
 
 def main(args: Arguments) -> None:
+    """Train all points that are not done, print the table and draw the figure."""
     file, text = args.out / "initialization.json", Text()
     done = json.loads(file.read_text())["points"] if file.exists() else []
     known = [{key: value for key, value in point.items() if key != "loss"} for point in done]
@@ -208,6 +219,7 @@ def table(means: Means, widths: tuple[int, ...]) -> str:
 
 
 def plot(means: Means, widths: tuple[int, ...], path: Path) -> None:
+    """Draw the losses over the scale, one panel per width."""
     drawn = [s for s in SERIES if s.variant != "standard" and s.parts != ("embedding",)]
     figure = Figure(figsize=(3.2 * len(drawn), 3.4))
     for axes, series in zip(figure.subplots(1, len(drawn)), drawn, strict=True):

@@ -2,9 +2,9 @@
 
     python benchmarks/loader.py --out runs/bench_loader.json
 
-Writes shards of random tokens into a temporary folder, in documents of about the lengths of web
-pages, and reads them in both packings, without workers and with two. One JSON object on screen and
-in the file.
+Writes shards of random tokens into a temporary folder, in documents about as long as web pages, and
+reads them with both packings, without workers and with two. Prints one JSON object and writes it to
+the file.
 """
 
 import hashlib
@@ -26,20 +26,23 @@ _EOS = 50256
 
 @dataclass
 class Arguments:
+    """Measure the loader."""
+
     out: Path = Path("runs/bench_loader.json")
     tokens: int = 64_000_000
-    """Of the whole folder, in 16-bit ids."""
+    """Tokens of the complete folder, in 16-bit ids."""
     shards: int = 300
     seq_len: int = 2048
     batch: int = 16
-    """Rows of a batch."""
+    """Rows per batch."""
     seconds: float = 5.0
-    """Of reading, for each measurement."""
+    """Duration of each measurement."""
     mean_document: int = 1000
-    """Tokens of a document, on average."""
+    """Mean length of a document in tokens."""
 
 
 def main(args: Arguments) -> None:
+    """Measure, print and write the result."""
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), args)
         rates = {
@@ -54,8 +57,8 @@ def main(args: Arguments) -> None:
 
 
 def _rate(folder: str, packing: str, workers: int, args: Arguments) -> dict[str, int]:
-    """Tokens of whole rows, padding included, as a model takes them: per second, and per second of
-    the reading process alone, which says more on a machine that is doing other things too."""
+    """Tokens of complete rows, padding included, as a model reads them: per second, and per second
+    of CPU time of the reading process, which is more reliable on a busy machine."""
     config = RowLoader.Config(dataset_path=folder, packing=packing, workers=workers)
     loader = RowLoader(
         config, dp_rank=0, dp_world_size=1, seq_len=args.seq_len, local_batch_size=args.batch

@@ -1,10 +1,10 @@
-"""The mixing product against a plain product and against attention, on whatever machine this is.
+"""The mixing product compared to a plain product and to attention, on this machine.
 
     python benchmarks/mixing.py --out runs/bench_mixing
 
-All that is compared runs in one process, interleaved, after warming up; each length has a process
-of its own, because the allocator remembers. Forward and backward count. Writes DIR/mixing.json:
-`rows` (a length each: speedup_vs_matmul, speedup_vs_sdpa, gemm_share; on a CPU also
+Everything that is compared runs in one process, interleaved, after a warm-up; each length has its
+own process, because the allocator has a memory. Forward and backward count. Writes DIR/mixing.json:
+`rows` (one per length: speedup_vs_matmul, speedup_vs_sdpa, gemm_share; on a CPU also
 documents_gemm_share, of rows packed with documents, and bfloat16_speedup_vs_torch, against torch's
 products of the same strips; with the interval from 5% to 95% of a bootstrap over the rounds),
 `memory`, `model`, `drawing_seconds`, `generated_state_bytes`.
@@ -14,8 +14,8 @@ With AVX2 on a CPU that has AVX-512, torch and its libraries included:
     ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \\
         python benchmarks/mixing.py --out runs/bench_mixing_avx2
 
-On a machine that others use, `--clock cpu` counts the CPU time of all threads in place of the time
-that passes: what others take is not in it, nor is how well threads share the work.
+On a shared machine, `--clock cpu` counts the CPU time of all threads in place of wall time: it
+excludes what others use, but also how well threads share the work.
 """
 
 import json
@@ -67,6 +67,7 @@ class Arguments:
 
 
 def main(args: Arguments) -> None:
+    """Measure all lengths and write mixing.json."""
     os.environ[CLOCK] = args.clock
     if args.clock == "cpu":  # threads that wait must not count
         os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
@@ -99,6 +100,7 @@ def _fresh(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def measure_length(length: int, rounds: int) -> dict[str, Any]:
+    """Time all products at one length."""
     device = torch.device("cuda" if has_gpu() else "cpu")
     dtype = torch.bfloat16 if has_gpu() else torch.float32
     spec = _spec(length)

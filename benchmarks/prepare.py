@@ -1,17 +1,17 @@
-"""How fast `mixit-titan prepare` is, beside a plain loop of one process over the same texts.
+"""How fast `mixit-titan prepare` is, compared to a plain loop of one process over the same texts.
 
     python benchmarks/prepare.py --source TEXT --tokenizer FILE.tiktoken --out runs/bench_prepare
 
-All go over the whole corpus, in turns, so that whatever else the machine does meets each. The loop
-only encodes texts that are in memory; `plain` is the one with the pattern that tiktoken publishes
-for GPT-2's ranks, `loop` the one with ours, which cuts the same pieces faster
-(mixit_titan/data/rank_tokenizer.py). `prepare` also reads a parquet file, checks, sends, hashes,
-writes and syncs: with gigatoken in one process (`one worker`) and in several (`prepare`), and with
-tiktoken (`prepare, tiktoken`). `stages` are the parts of it, each alone in one process: what is
-slowest of those that the parent does alone (hashing the tokens) limits many workers.
+All process the complete corpus in turn, so that other load on the machine affects all alike. The
+loop only encodes texts that are in memory; `plain` uses the pattern that tiktoken publishes for
+GPT-2's ranks, `loop` ours, which cuts the same pieces faster (mixit_titan/data/rank_tokenizer.py).
+`prepare` also reads a parquet file, checks, sends, hashes, writes and syncs: with gigatoken in one
+process (`one worker`) and in several (`prepare`), and with tiktoken (`prepare, tiktoken`). `stages`
+are its parts, each alone in one process: the slowest part that the parent does alone (hashing the
+tokens) limits many workers.
 
-The texts are repeated, so that gigatoken has met most words: `encoding, first` is its rate on texts
-that it has met no word of.
+The texts are repeated, so that gigatoken has cached most words: `encoding, first` is its rate on
+texts without a cached word.
 """
 
 import hashlib
@@ -43,6 +43,8 @@ from mixit_titan.files import write_text
 
 @dataclass(kw_only=True)
 class Arguments:
+    """Measure `prepare` and its stages."""
+
     tokenizer: str
     """A file of GPT-2's ranks, `r50k_base.tiktoken`."""
     source: str = STDLIB
@@ -50,11 +52,12 @@ class Arguments:
     workers: int = 2
     rounds: int = 3
     megabytes: int = 512
-    """The texts are repeated until they are so many: short runs measure the start."""
+    """The texts are repeated up to this size, because short runs measure the startup."""
     out: Path = Path("runs/bench_prepare")
 
 
 def measure(args: Arguments) -> dict:
+    """Measure all encoders in turn."""
     texts = _texts(args)
     tokenizer = build_tokenizer(args.tokenizer)
     if getattr(tokenizer, "pattern", None) != r50k_pat_str:

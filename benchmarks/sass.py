@@ -1,11 +1,12 @@
-"""What the mixing kernels cost on an H100, read off their machine code: no GPU is needed.
+"""What the mixing kernels cost on an H100, from their machine code: no GPU is needed.
 
     python benchmarks/sass.py [--json] [--rare]
 
 compiles them for sm_90, bfloat16 and packed documents, and counts for each the instructions of a
-warp for an element of A that a thread draws or loads, in the innermost loop that multiplies. A
-scheduler issues one instruction a cycle, and an H100 has 132 SMs of 4 schedulers. Beside it:
-registers, spilled bytes of a thread, and how many blocks fit on an SM. --rare: what has no budget.
+warp per element of A that a thread draws or loads, in the innermost loop that multiplies. A
+scheduler issues one instruction per cycle, and an H100 has 132 SMs with 4 schedulers each. Also
+registers, spilled bytes per thread, and how many blocks fit on an SM. --rare: kernels without a
+budget.
 """
 
 import argparse
@@ -86,6 +87,7 @@ def mixing_kernel(
 
 
 def row_means_kernel(*, signs: bool = False) -> Kernel:
+    """The kernel that computes the means of rows."""
     kernel, columns = (
         (triton_noise._sign_means, triton_noise.SIGN_COLUMNS)
         if signs
@@ -202,6 +204,7 @@ def rare_kernels() -> list[Kernel]:
 
 
 def main() -> None:
+    """Print the costs of all kernels."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--rare", action="store_true", help="what is not budgeted: float32 etc.")

@@ -1,10 +1,11 @@
-"""How fast the generators of the tasks are, on one core: examples per second of CPU time.
+"""How fast the generators of the tasks are on one core: examples per second of CPU time.
 
     python benchmarks/tasks.py [--out tasks.json]
 
-Each task is drawn in batches of 1,024 training examples, the test split already taken out: those of
-the MixiT paper at its difficulty, the others with 64 tokens in a sequence. The figure is the median
-of 9 rounds of about half a second each, of CPU time: on a shared machine wall time is another.
+Each task is drawn in batches of 1,024 training examples, with the test split already taken out:
+tasks of the MixiT paper at its difficulty, the others with sequences of 64 tokens. The figure is
+the median of 9 rounds of about half a second of CPU time each; on a shared machine wall time
+differs.
 """
 
 import json
@@ -44,12 +45,15 @@ _DIFFICULTY = {
 
 @dataclass
 class Arguments:
+    """Measure the generators."""
+
     tasks: tuple[str, ...] = tuple(_DIFFICULTY)
     out: Path | None = None
     """A JSON file for the results."""
 
 
 def examples_per_second(name: str) -> list[float]:
+    """The rates of all rounds for one task."""
     words = _DIFFICULTY[name].split()
     run = parse(Run[task_class(name)], preset_run(name, "paper", []), name, words)
     train = run.settings.train if name in ("modular", "memorization") else 0
@@ -66,6 +70,7 @@ def examples_per_second(name: str) -> list[float]:
 
 
 def main() -> None:
+    """Measure all tasks and print their rates."""
     args = tyro.cli(Arguments)
     found = {}
     for name in args.tasks:

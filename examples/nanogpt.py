@@ -1,9 +1,9 @@
-"""A GPT as in nanoGPT, with the random mixing in place of its attention.
+"""A GPT as in nanoGPT, with random mixing in place of attention.
 
     python examples/nanogpt.py
 
-trains it on the characters of this file for a fraction of a minute and prints the loss. Only
-`Mixing` is new in the block: nanoGPT's CausalSelfAttention without queries, keys and softmax.
+trains it on the characters of this file in less than a minute and prints the loss. The only new
+part is `Mixing`: nanoGPT's CausalSelfAttention without queries, keys and softmax.
 """
 
 import sys
@@ -17,7 +17,7 @@ from mixit_titan.mixing import RandomMixing
 
 
 class Mixing(nn.Module):
-    """c_proj(A (c_v x)) in place of c_proj(softmax(q k) v)."""
+    """Computes c_proj(A (c_v x)) in place of c_proj(softmax(q k) v)."""
 
     def __init__(self, width: int, heads: int, length: int, layer: int) -> None:
         super().__init__()
@@ -27,11 +27,14 @@ class Mixing(nn.Module):
         self.mix = RandomMixing(heads, width // heads, length, layer=layer)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Mix the tokens of a batch."""
         v = self.c_v(x).unflatten(-1, (self.heads, -1))  # (batch, tokens, heads, head width)
         return self.c_proj(self.mix(v).flatten(2))
 
 
 class Block(nn.Module):
+    """nanoGPT's block, with Mixing in place of CausalSelfAttention."""
+
     def __init__(self, width: int, heads: int, length: int, layer: int) -> None:
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -41,11 +44,14 @@ class Block(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """One layer."""
         x = x + self.attn(self.ln_1(x))
         return x + self.mlp(self.ln_2(x))
 
 
 class GPT(nn.Module):
+    """nanoGPT's model."""
+
     def __init__(self, vocab: int, width: int, heads: int, layers: int, length: int) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(length, width)
@@ -53,6 +59,7 @@ class GPT(nn.Module):
         self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The logits of tokens."""
         x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
         for block in self.h:
             x = block(x)
@@ -60,7 +67,7 @@ class GPT(nn.Module):
 
 
 def train(steps: int, length: int = 64) -> list[float]:
-    """The losses of `steps` steps."""
+    """Train the model, and return the losses of `steps` steps."""
     torch.manual_seed(0)
     text = torch.tensor([ord(c) % 128 for c in Path(__file__).read_text()])
     model = GPT(vocab=128, width=64, heads=4, layers=2, length=length)

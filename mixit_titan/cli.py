@@ -14,6 +14,7 @@ import tyro
 from mixit_titan import __version__
 from mixit_titan.errors import one_sentence, unknown
 from mixit_titan.gpus import hide_gpus
+from mixit_titan.imports import quick_imports
 from mixit_titan.options import check_named, read_known_options, read_options
 from mixit_titan.ranges import Range
 
@@ -43,7 +44,8 @@ def train(arguments: list[str]) -> None:
     if read_run(args.config, overrides).get("device") == "cpu":
         hide_gpus()  # before torch is imported and looks for them
 
-    from mixit_titan.config.run import run_train
+    with quick_imports():
+        from mixit_titan.config.run import run_train
 
     run_train(args.config, overrides, args.nproc)
 
@@ -79,7 +81,8 @@ def prepare(arguments: list[str]) -> None:
 
 def demo(arguments: list[str]) -> None:
     """Run `mixit-titan demo`."""
-    from mixit_titan.demo import DemoArguments, run_demo
+    with quick_imports():
+        from mixit_titan.demo import DemoArguments, run_demo
 
     run_demo(read_options(DemoArguments, arguments, prog="mixit-titan demo"))
 
@@ -88,7 +91,9 @@ def submit(arguments: list[str]) -> None:
     """Run `mixit-titan submit`."""
     from mixit_titan.config.toml import check_options
     from mixit_titan.slurm.arguments import SubmitArguments
-    from mixit_titan.slurm.submit import submit as submit_run
+
+    with quick_imports():
+        from mixit_titan.slurm.submit import submit as submit_run
 
     # Its ranges are checked together with everything else that --dry-run reports.
     args, overrides = read_known_options(
@@ -116,28 +121,32 @@ def drill(arguments: list[str]) -> None:
     if read_run(args.config, others).get("device") == "cpu":
         hide_gpus()  # before torch is imported
 
-    from mixit_titan.drill.command import run_drill
+    with quick_imports():
+        from mixit_titan.drill.command import run_drill
 
     run_drill(args, others)
 
 
 def task(arguments: list[str]) -> None:
     """Run `mixit-titan task`."""
-    from mixit_titan.tasks.command import task_command
+    with quick_imports():
+        from mixit_titan.tasks.command import task_command
 
     task_command(arguments)
 
 
 def sweep(arguments: list[str]) -> None:
     """Run `mixit-titan sweep`."""
-    from mixit_titan.tasks.sweep import sweep_command
+    with quick_imports():
+        from mixit_titan.tasks.sweep import sweep_command
 
     sweep_command(arguments)
 
 
 def suite(arguments: list[str]) -> None:
     """Run `mixit-titan suite`."""
-    from mixit_titan.suite.command import suite_command
+    with quick_imports():
+        from mixit_titan.suite.command import suite_command
 
     suite_command(arguments)
 
@@ -150,56 +159,64 @@ def bench(arguments: list[str]) -> None:
     if means_the_cpu(args):
         hide_gpus()  # before torch is imported
 
-    from mixit_titan.bench.command import run_bench
+    with quick_imports():
+        from mixit_titan.bench.command import run_bench
 
     run_bench(args)
 
 
 def generate(arguments: list[str]) -> None:
     """Run `mixit-titan generate`."""
-    from mixit_titan.generation.command import GenerateArguments, run_generate
+    with quick_imports():
+        from mixit_titan.generation.command import GenerateArguments, run_generate
 
     run_generate(read_options(GenerateArguments, arguments, prog="mixit-titan generate"))
 
 
 def evaluate(arguments: list[str]) -> None:
     """Run `mixit-titan eval`."""
-    from mixit_titan.evaluation.command import EvalArguments, run_eval
+    with quick_imports():
+        from mixit_titan.evaluation.command import EvalArguments, run_eval
 
     run_eval(read_options(EvalArguments, arguments, prog="mixit-titan eval"), arguments)
 
 
 def export(arguments: list[str]) -> None:
     """Run `mixit-titan export`."""
-    from mixit_titan.export.command import ExportArguments, run_export
+    with quick_imports():
+        from mixit_titan.export.command import ExportArguments, run_export
 
     run_export(read_options(ExportArguments, arguments, prog="mixit-titan export"))
 
 
 def analyze(arguments: list[str]) -> None:
     """Run `mixit-titan analyze`."""
-    from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
+    with quick_imports():
+        from mixit_titan.analysis.command import AnalyzeArguments, run_analyze
 
     run_analyze(read_options(AnalyzeArguments, arguments, prog="mixit-titan analyze"))
 
 
 def compare(arguments: list[str]) -> None:
     """Run `mixit-titan compare`."""
-    from mixit_titan.comparison.command import CompareArguments, run_compare
+    with quick_imports():
+        from mixit_titan.comparison.command import CompareArguments, run_compare
 
     run_compare(read_options(CompareArguments, arguments, prog="mixit-titan compare"))
 
 
 def ladder(arguments: list[str]) -> None:
     """Run `mixit-titan ladder`."""
-    from mixit_titan.ladder.command import LadderArguments, run_ladder
+    with quick_imports():
+        from mixit_titan.ladder.command import LadderArguments, run_ladder
 
     run_ladder(read_options(LadderArguments, arguments, prog="mixit-titan ladder"))
 
 
 def reproduce(arguments: list[str]) -> None:
     """Run `mixit-titan reproduce`."""
-    from mixit_titan.reproduction.command import ReproduceArguments, run_reproduce
+    with quick_imports():
+        from mixit_titan.reproduction.command import ReproduceArguments, run_reproduce
 
     run_reproduce(read_options(ReproduceArguments, arguments, prog="mixit-titan reproduce"))
 

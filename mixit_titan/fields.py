@@ -33,20 +33,20 @@ class Entry:
     hint: Any
     """The field's type, without its annotations."""
     notes: tuple[Any, ...] = ()
-    """Its annotations: ranges, and what tyro is told."""
+    """Its annotations: ranges, groups, and settings for tyro."""
     default: Any
-    """`dataclasses.MISSING` where a value must be given."""
+    """`dataclasses.MISSING` if a value is required."""
     text: str
-    """What the field's docstring says, on one line."""
+    """The field's docstring on one line."""
 
     @property
     def allowed(self) -> str:
-        """The range that is written at the field, if there is one."""
+        """The range that is annotated at the field, or ""."""
         return ", ".join(str(note) for note in self.notes if isinstance(note, Range))
 
 
 def entries(form: type) -> Iterator[Entry]:
-    """The fields that a user can set, in their order. Its class attributes have no line."""
+    """The fields that a user can set, in their order; class attributes are left out."""
     hints, texts = get_type_hints(form, include_extras=True), field_texts(form)
     for field in dataclasses.fields(form):
         if not field.init:
@@ -64,8 +64,8 @@ def entries(form: type) -> Iterator[Entry]:
 
 
 def field_texts(form: type) -> dict[str, str]:
-    """Field -> the text below it in the source of its class. Of another project's field this is
-    the first sentence, of ours all of it."""
+    """Field -> the text below it in the source of its class. For fields of other projects this is
+    the first sentence, for ours the complete text."""
     found = {}
     for cls in reversed(form.__mro__[:-1]):
         if not dataclasses.is_dataclass(cls):
@@ -82,7 +82,7 @@ def field_texts(form: type) -> dict[str, str]:
 
 
 def kind(hint: Any) -> str:
-    """A type as the field calls it; a choice by its values: `none`, `selective`, `full`."""
+    """A type as the reference calls it; a choice by its values: `none`, `selective`, `full`."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in inner)
@@ -101,7 +101,7 @@ def kind(hint: Any) -> str:
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table whose cells say what they say, whatever Markdown makes of their signs."""
+    """A Markdown table whose cells are escaped, so that they appear as written."""
     return markdown_table([*header], [[_plain(cell) for cell in row] for row in rows])
 
 
@@ -118,7 +118,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _plain(cell: str) -> str:
-    """Outside of backticks a star is a star and a bracket no tag; a bar is never a new cell."""
+    """Escape stars, brackets and bars outside of backticks."""
     parts = cell.split("`")
     parts[::2] = [part.replace("*", r"\*").replace("<", "&lt;") for part in parts[::2]]
     return "`".join(parts).replace("|", r"\|")

@@ -12,6 +12,7 @@ import tyro
 
 from mixit_titan.config.toml import check_options
 from mixit_titan.errors import ConfigError
+from mixit_titan.fields import Group
 from mixit_titan.files import json_text
 from mixit_titan.model.accounting import mixing_layers, report
 from mixit_titan.model.hardware import GIB, GPUS, GPUS_PER_NODE
@@ -36,10 +37,16 @@ class ParamsArguments:
     Example: mixit-titan params --config train_configs/1b_fineweb_edu.toml --ranks 8 --gpu H100
     """
 
-    variant: Annotated[str | None, tyro.conf.arg(help=", ".join(VARIANTS))] = None
+    variant: Annotated[
+        str | None,
+        Group("a model"),
+        tyro.conf.arg(help=f"{', '.join(VARIANTS)} (default: standard)"),
+    ] = None
     stack: str | None = None
     """Layers that differ from each other, such as "mixit*3 standard" or "frozen_qk@upper"."""
-    flavor: Annotated[str, tyro.conf.arg(help=", ".join(FLAVORS))] = "debug"
+    flavor: Annotated[str, tyro.conf.arg(help=f"The size of the model: {', '.join(FLAVORS)}.")] = (
+        "debug"
+    )
     ranks: Annotated[int | None, Range(least=1, most=2**20)] = None
     """Ranks that share the memory by FSDP2; with --config and --shipped, GPUs. Default: 1; with
     --config, the product of the degrees in the file's [parallelism], or 8 where they leave it
@@ -50,13 +57,14 @@ class ParamsArguments:
     """How the mixing matrices are stored (docs/mixing.md)."""
     seq_len: Annotated[int | None, COUNT] = None
     """The sequence length (default: the flavor's)."""
-    config: str | None = None
+    config: Annotated[str | None, Group("a run")] = None
     """The TOML file of a run. Any of its keys can be overridden: --section.key value."""
-    gpu: Annotated[str, tyro.conf.arg(help=", ".join(GPUS))] = "H100"
-    """For --config and --shipped."""
+    gpu: Annotated[
+        str, tyro.conf.arg(help=f"The GPU, with --config or --shipped: {', '.join(GPUS)}.")
+    ] = "H100"
     shipped: bool = False
     """Print what each of the shipped configs takes, as the tables of docs/hardware.md."""
-    json: bool = False
+    json: Annotated[bool, Group("output")] = False
     """Print one line of JSON instead of text."""
 
 

@@ -1,23 +1,24 @@
-"""What all tests share. Importing this file is cheap: the process that only hands tests out to
-workers imports it too, and so does a folder that needs none of it."""
+"""What all tests share. Importing this file is cheap, because the process that only hands tests out
+to workers imports it too, and so does a folder that needs none of it."""
 
 import os
 import sys
 import tempfile
 from pathlib import Path
 
-# oneDNN reads it when torch is imported. Some sandboxes advertise AMX and do not let it run: a
+# oneDNN reads this when torch is imported. Some sandboxes advertise AMX but do not let it run: a
 # bfloat16 product would kill the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-# So does OpenMP. Models this small gain nothing from more, and workers must not fight for cores.
+# OpenMP reads this, too. Models this small gain nothing from more threads, and workers must not
+# compete for cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit it
-    # The suite is written for a CPU, with widths that no kernel of a GPU has. Torch, and all
-    # processes that the tests start, find no GPU but with --gpu.
+    # The suite is written for a CPU, with widths that no GPU kernel supports. Torch, and all
+    # processes that the tests start, see a GPU only with --gpu.
     if "--gpu" not in sys.argv:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    # What runs tokenise and compile on the way is kept for this session only, and so is what
+    # What runs tokenize and compile along the way is kept for this session only, and so is what
     # torchrun and wandb leave in temporary folders.
     _CACHE = tempfile.TemporaryDirectory(prefix="mixit_titan_tests_", ignore_cleanup_errors=True)
     for name in ("XDG_CACHE_HOME", "TMPDIR"):
@@ -39,18 +40,6 @@ from tests.forkserver import Forkserver
 if TYPE_CHECKING:
     from tests.runtime.conftest import Runs
 
-# What takes longest begins first, so that no worker is left alone with it.
-FIRST = (
-    "tests/runtime/test_stopping.py",
-    "tests/test_cli.py",
-    "tests/runtime",
-    "tests/reproduction",
-    "tests/kernels/test_triton.py",
-    "tests/bench",
-)
-# Each test can go to another worker. Of other modules, all go to one, which makes their fixtures.
-APART = ("tests/runtime/test_training.py", "tests/test_cli.py", "tests/test_docs_run.py")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--gpu", action="store_true", help="run tests/gpu, and nothing else")
@@ -58,7 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: [not item.nodeid.startswith(start) for start in FIRST])
+        from tests.scheduling import place
+
+        items.sort(key=lambda item: place(item.nodeid))
     if config.getoption("--gpu"):
         folder = Path(__file__).parent / "gpu"
         others = [item for item in items if folder not in item.path.parents]
@@ -68,28 +59,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Not xdist's own groups, which do nothing from pytest 9.2 on (pytest-xdist#1386)."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Scheduler(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            module = nodeid.partition("::")[0]
-            if module in APART:
-                return nodeid
-            # The session's fixtures of this folder are for all of its modules.
-            return "reproduction" if module.startswith("tests/reproduction") else module
+    from tests.scheduling import Scheduler
 
     config.option.loadscopereorder = False
     return Scheduler(config, log)
 
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: looking through it for garbage takes seconds in all."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Exclude what is imported here from garbage collection, which would take seconds in all."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
 def forkserver() -> Iterator[Forkserver]:
+    """The server that forks processes with torch and torchtitan imported."""
     server = Forkserver()
     yield server
     server.close()
@@ -97,8 +86,8 @@ def forkserver() -> Iterator[Forkserver]:
 
 @pytest.fixture(scope="session")
 def job_server() -> None:
-    """For tests that run jobs from this process: it has one server of them only, which the first
-    would start for itself. This one has imported what any job needs."""
+    """The server for tests that run jobs from this process, which can have only one: the first such
+    test would start it. This one has imported what any job needs."""
     import multiprocessing.forkserver
 
     from mixit_titan.jobs import process
@@ -110,7 +99,7 @@ def job_server() -> None:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, forkserver: Forkserver) -> "Runs":
-    """Every variant trained on one rank, eager."""
+    """Every variant trained on one rank, without compilation."""
     from mixit_titan.model.variants import VARIANTS
     from tests.runtime.conftest import Runs
 
@@ -127,7 +116,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, forkserver: Forkserver) -> "R
 
 @pytest.fixture(scope="session")
 def uncommon_runs(runs: "Runs") -> "Runs":
-    """`llama` and `mixit_official`, on two ranks: what the runs of `runs` have not. Tied weights,
+    """`llama` and `mixit_official` on two ranks, with what `runs` does not cover: tied weights,
     biases, grouped keys, the official recipe, a tokenizer with files, a validation at the end."""
     from mixit_titan.data.command import PrepareArguments, run_prepare
 
@@ -151,7 +140,7 @@ def uncommon_runs(runs: "Runs") -> "Runs":
 
 
 def _once(made: Path, make: Callable[[], None]) -> None:
-    """Of the workers that come here, one makes and the others wait."""
+    """Let one of the workers that need it make it, while the others wait."""
     made.parent.mkdir(exist_ok=True)
     with made.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -162,7 +151,8 @@ def _once(made: Path, make: Callable[[], None]) -> None:
 
 @pytest.fixture(autouse=True)
 def same_environment() -> Iterator[None]:
-    """A run in this process sets RANK and its like; the next test must not inherit them."""
+    """A run in this process sets RANK and related variables, which the next test must not
+    inherit."""
     before = dict(os.environ)
     yield
     os.environ.clear()

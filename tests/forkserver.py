@@ -1,9 +1,9 @@
-"""Processes that begin with torch and torchtitan imported, which takes longer than most of what the
-tests start.
+"""Processes that start with torch and torchtitan already imported, since importing takes longer
+than most of what the tests start.
 
-They are forked from a server that has imported and done nothing else, and end as any Python does:
-what runs in one has a process of its own, and sees no other test. Each leads a session, so that
-`os.killpg(process.pid, ...)` is what a terminal does. The server ends, and ends what it has
+They are forked from a server that has imported modules and done nothing else, and they end as any
+Python process does: what runs in one is isolated from other tests. Each leads a session, so
+`os.killpg(process.pid, ...)` does what a terminal does. The server ends, and ends what it has
 started, when the process that uses it is gone, however that ended.
 """
 
@@ -36,7 +36,8 @@ _SECONDS_TO_END = 10
 
 
 def _readable(descriptors: list[int], timeout: float | None = None) -> list[int]:
-    """By poll: a test that has opened a thousand files has descriptors that select cannot take."""
+    """Use poll: a test that has opened a thousand files has descriptors that select cannot
+    handle."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -44,8 +45,8 @@ def _readable(descriptors: list[int], timeout: float | None = None) -> list[int]
 
 
 class Process:
-    """A forked process, with what the tests need of subprocess.Popen. Leaving it as a context kills
-    it and what it has started."""
+    """A forked process with the parts of subprocess.Popen that the tests need. Leaving it as a
+    context kills it and what it has started."""
 
     def __init__(self, status: int, output: Any) -> None:
         self._status, self._output = status, output
@@ -65,7 +66,7 @@ class Process:
         return self.returncode
 
     def output(self, errors: str = "strict") -> str:
-        """What it has said so far, on both streams."""
+        """Return what it has printed so far, on both streams."""
         self._output.seek(0)
         return self._output.read().decode(errors=errors)
 
@@ -86,6 +87,8 @@ class Process:
 
 
 class Forkserver:
+    """Starts the server, and asks it for processes."""
+
     def __init__(self, preloaded: Sequence[str] = PRELOADED) -> None:
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -103,11 +106,11 @@ class Forkserver:
     def start(
         self, function: Callable, *arguments: Any, environment: dict[str, str] | None = None
     ) -> Process:
-        """A process that calls `function`, in the environment and the folder of this one."""
+        """Start a process that calls `function`, in the environment and the folder of this one."""
         place = (dict(os.environ if environment is None else environment), os.getcwd())
         output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed by Process)
         status, theirs = os.pipe()
-        # In a file: a message of a socket has 200 kB at most, which an argument can be longer than.
+        # In a file, since a socket message holds 200 kB at most and an argument can be longer.
         with tempfile.TemporaryFile(buffering=0) as request:
             request.write(pickle.dumps((place, pickle.dumps((function, arguments)))))
             sent = [output.fileno(), theirs, request.fileno()]
@@ -118,13 +121,13 @@ class Forkserver:
     def run_ranks(
         self, ranks: int, groups: int, function: Callable, *arguments: Any, timeout: float = 600
     ) -> None:
-        """Call `function(ports, ...)` in `ranks` processes, the ranks of what torchrun would start.
+        """Call `function(ports, ...)` in `ranks` processes, as torchrun would start them.
 
-        A process group needs a store of its own: there are as many as `groups`, one at each port.
+        Each process group needs its own store: there are `groups` of them, one at each port.
         """
         from torch.distributed import TCPStore
 
-        # Made here: only who takes port 0 gets one that nobody else can have.
+        # Made here: only a store that binds port 0 itself gets a port that nobody else can have.
         stores = [TCPStore("localhost", 0, is_master=True) for _ in range(groups)]
         ports = [store.port for store in stores]
         shared = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "localhost"}
@@ -146,7 +149,8 @@ class Forkserver:
 
 
 def _as_they_end(processes: list[Process], deadline: float) -> Iterator[Process]:
-    """One that failed must not be waited for behind one that waits for it."""
+    """Yield processes as they end, so that a failed one is not waited for behind one that waits for
+    it."""
     left = {process._status: process for process in processes}
     while left:
         for status in _readable([*left], max(0, deadline - time.monotonic())):
@@ -157,7 +161,7 @@ def _as_they_end(processes: list[Process], deadline: float) -> Iterator[Process]
 
 
 def mixit_titan(*words: str) -> None:
-    """The command, for `Forkserver.start`."""
+    """Run the command, for `Forkserver.start`."""
     from mixit_titan.cli import main
 
     sys.argv = ["mixit-titan", *words]
@@ -165,8 +169,8 @@ def mixit_titan(*words: str) -> None:
 
 
 def _serve(connection: socket.socket) -> bytes | None:
-    """Fork at each request. Returns twice and more: what is to be called, in each forked process;
-    None, in the server, when its user is gone."""
+    """Fork at each request. Returns in each forked process with what is to be called, and in the
+    server with None when its user is gone."""
     running: dict[int, int] = {}  # process -> where its exit code is awaited
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -197,9 +201,9 @@ def _serve(connection: socket.socket) -> bytes | None:
 
 
 def _begin(request: int, output: int, status: int) -> bytes:
-    """Turn a fork into a process as a terminal would start it."""
+    """Turn a fork into a process like one that a terminal has started."""
     os.setsid()
-    os.write(status, _NUMBER.pack(os.getpid()))  # from now on it can be signalled as a group
+    os.write(status, _NUMBER.pack(os.getpid()))  # from now on it can be signaled as a group
     os.close(status)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a script's background
@@ -239,9 +243,11 @@ def _end(running: dict[int, int]) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # all of it stays
     for name in sys.argv[2:]:
         importlib.import_module(name)
-    gc.freeze()  # else every fork looks through all of it once more before it ends
+    gc.freeze()  # otherwise every fork would scan all of it before it ends
+    gc.enable()
     call = _serve(socket.socket(fileno=int(sys.argv[1])))
     if call is not None:
         function, arguments = pickle.loads(call)

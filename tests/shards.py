@@ -1,4 +1,4 @@
-"""Prepared folders for tests, written from lists of tokens by a second hand."""
+"""Prepared folders for tests, written from lists of tokens by a second implementation."""
 
 import hashlib
 import json

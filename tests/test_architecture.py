@@ -14,7 +14,7 @@ import mixit_titan
 PACKAGE = Path(mixit_titan.__file__).parent
 # From below to above; those of one line do not import each other.
 LAYERS = [
-    ["__init__", "errors", "gpus", "json_form", "log", "parent"],
+    ["__init__", "errors", "gpus", "imports", "json_form", "log", "parent"],
     ["files", "reading", "hashing", "tables", "device", "ranges", "host_memory", "intervals"],
     ["plotting", "versions", "kernels", "jobs", "fields"],
     ["help"],

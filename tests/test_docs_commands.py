@@ -47,7 +47,7 @@ def test_the_commands_are_found() -> None:
         "mixit-titan sweep retrieval --grid pear=4": "pear",
         "mixit-titan suite mda": "did you mean 'mad'",
         "mixit-titan bench --varints mixit": "did you mean '--variants'",
-        "mixit-titan analyze attention": "name its RUN_DIR",
+        "mixit-titan analyze attention": "name its folder, RUN_DIR",
         "mixit-titan generate --prompt a": "RUN_DIR is missing",
         "torchrun -m mixit_titan train CONFIG.toml --training.stps 3": "'training.steps'",
         "sbatch slurm/task.sbatch retrieval --varint mixit": "did you mean '--variant'",

@@ -1,4 +1,4 @@
-"""A full disk is one sentence, and gives back the room of what could not be finished."""
+"""A full disk ends in one sentence, and the space of unfinished output is freed."""
 
 import base64
 import errno

@@ -1,5 +1,4 @@
-"""A GPU in the machine that torch cannot use: found without torch, and never silently passed
-over."""
+"""A GPU that torch cannot use is found without torch, and never silently ignored."""
 
 import importlib.util
 import os
@@ -298,7 +297,7 @@ def test_a_library_that_is_missing_is_one_sentence(capsys: pytest.CaptureFixture
         raise ImportError("libnccl.so.2: cannot open shared object file: No such file or directory")
     assert exit_.value.code == 2
     error = capsys.readouterr().err
-    assert "cannot be found (libnccl.so.2): install torch" in error and error.count("\n") == 1
+    assert "cannot be found (libnccl.so.2): reinstall torch" in error and error.count("\n") == 1
     with pytest.raises(ImportError), one_sentence():
         raise ImportError("No module named 'torch'")  # that is a bug, or no installation at all
 

@@ -168,7 +168,7 @@ def test_a_state_dict_has_the_seed_and_a_fingerprint(tmp_path: Path) -> None:
     saved = torch.load(tmp_path / "weights.pt", weights_only=True)
     nn.Sequential(mixing()).load_state_dict(saved)
     nn.Sequential(mixing(storage="generated", dtype=torch.bfloat16)).load_state_dict(saved)
-    with pytest.raises(ConfigError, match=r"seed 5, and here it is 6: make .* with seed=5"):
+    with pytest.raises(ConfigError, match=r"seed 5, and here it is 6: create .* with seed=5"):
         nn.Sequential(mixing(seed=6)).load_state_dict(saved)
     for change in ({"layer": 1}, {"recipe": "official"}, {"causal": False}, {"noise": "sign"}):
         with pytest.raises(ConfigError, match="the same seed but another mixing matrix"):

@@ -1,4 +1,4 @@
-"""Options that tyro refuses in a box of many lines are one sentence here."""
+"""Errors that tyro prints in a box of many lines are one sentence here."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Commands whose folder cannot be written to: one sentence that names it, and nothing else."""
+"""Commands whose output folder is not writable end in one sentence that names it."""
 
 import json
 import os

@@ -51,7 +51,7 @@ def test_every_shipped_config_is_answered_without_its_data(
     ]
 
 
-def test_the_text_says_what_fits_and_that_it_is_modelled(
+def test_the_text_says_what_fits_and_that_it_is_modeled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     words = ["--variant", "standard", "--training.local_batch_size", "64", "--gpu", "h100"]
@@ -89,9 +89,9 @@ def test_a_toy_has_no_speed_and_its_rows_are_not_masked(
     words = ["--config", str(shipped_configs()["debug_mixit"]), "--ranks", "8"]
     call(monkeypatch, *words)
     said = capsys.readouterr().out
-    assert "speed             not modelled" in said and not re.search(r"\d tokens/s", said)
+    assert "speed             not modeled" in said and not re.search(r"\d tokens/s", said)
     assert "100% of the triangle" in said and "median of" not in said
-    assert "1 row on a GPU" in said and re.search(r"MiB of a GPU      weights 0\.[1-9]", said)
+    assert "1 row per GPU" in said and re.search(r"MiB per GPU       weights 0\.[1-9]", said)
     call(monkeypatch, *words, "--model.seq_len", "2048")
     assert "documents have a median of 600 tokens" in capsys.readouterr().out
 
@@ -148,7 +148,7 @@ def test_a_mistake_is_one_sentence(
 
 
 @pytest.mark.parametrize("stack", ["uniform", "learned standard"])
-def test_a_stack_that_mixes_without_mixing_matrices_is_modelled(
+def test_a_stack_that_mixes_without_mixing_matrices_is_modeled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, stack: str
 ) -> None:
     call(monkeypatch, "--config", FILE_1B, "--stack", stack)

@@ -1,5 +1,5 @@
-"""`mixit-titan status`, without a Slurm: it tells what lives from what is dead, and never dies of
-what it finds."""
+"""`mixit-titan status` without Slurm: it tells live runs from dead ones, and survives whatever it
+finds."""
 
 import errno
 import json
@@ -117,7 +117,7 @@ def test_a_task_says_whether_it_is_running_dead_stopped_or_finished(
 
 def test_a_dead_run_resumes_only_where_it_has_a_checkpoint(tmp_path: Path, gone: int) -> None:
     write_run(tmp_path, process=gone, host=socket.gethostname(), age=30)
-    assert run_status(tmp_path, True).said.endswith("start it again to begin anew")
+    assert run_status(tmp_path, True).said.endswith("start it again to start over")
 
 
 def test_a_private_folder_of_somebody_else_hides_no_run(

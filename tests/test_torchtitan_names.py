@@ -1,5 +1,5 @@
 """What this project imports from torchtitan, as docs/torchtitan.md lists it. After a change,
-`python -m tests.test_torchtitan_names` writes the list anew."""
+`python -m tests.test_torchtitan_names` rewrites the list."""
 
 import ast
 import re

@@ -139,4 +139,4 @@ def _headline(found: dict[str, Any], title: str, mixing: bool) -> str:
 def _found(found: dict[str, Any], kind: str) -> str:
     if stands_out(found, kind):
         return f"best {NAMES[kind]}"
-    return f"no {NAMES[kind]}: none has {TIMES_UNIFORM:g} times the uniform baseline; best score"
+    return f"no {NAMES[kind]} at {TIMES_UNIFORM:g} times the uniform baseline; best score"

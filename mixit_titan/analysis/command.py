@@ -34,6 +34,7 @@ from mixit_titan.analysis.timeline import draw_timeline, head_score, timeline
 from mixit_titan.data.encoding import Encoder
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.fields import Group
 from mixit_titan.files import write_json
 from mixit_titan.jobs.lock import locked
 from mixit_titan.ranges import NOT_NEGATIVE, Range
@@ -65,23 +66,29 @@ class AnalyzeArguments:
     out: Path | None = None
     """Folder for KIND.json and KIND.png (default: RUN_DIR/analysis, or runs/analysis without a
     run)."""
-    sequences: Annotated[int, Range(least=1, most=10**6)] = 64
+    sequences: Annotated[int, Range(least=1, most=10**6), Group("what a run's model reads")] = 64
     """How many test examples, or pieces of text, the model reads."""
-    task: str | None = None
+    task: Annotated[str | None, Group("what a run's model reads")] = None
     """MODULE:CLASS of the task of RUN_DIR, if it is your own; its code is imported."""
     text: Path | None = None
     """A text file for a language model to read (default: the run's validation data, or Python's
     standard library if that data is gone)."""
-    prompt: str | None = None
+    prompt: Annotated[str | None, Group("attention")] = None
     """attention: the text whose maps are drawn, for a language model (default: the beginning of
     what it reads)."""
     example: Annotated[int | None, NOT_NEGATIVE] = None
     """attention: the test example whose maps are drawn, for a task; the first is 0 (default: the
     longest one whose labels are easy to read)."""
-    depths: Annotated[tuple[int, ...] | None, Range(least=1, most=1000)] = None
+    depths: Annotated[
+        tuple[int, ...] | None,
+        Range(least=1, most=1000),
+        Group("covariance, spectrum, coordinates"),
+    ] = None
     """covariance, spectrum: numbers of layers of the untrained models (default: 2 4 8 16 32).
     coordinates: numbers of layers (default: 2 4 8)."""
-    widths: Annotated[tuple[int, ...] | None, Range(least=2, most=4096)] = None
+    widths: Annotated[
+        tuple[int, ...] | None, Range(least=2, most=4096), Group("kinds without a run")
+    ] = None
     """sde: widths of the random layers (default: 8 16 32 64 128). coordinates: widths of the models
     (default: 32 64 128 256)."""
     ratio: Annotated[float | None, Range(above=0, most=2)] = None
@@ -171,7 +178,7 @@ def _attention(
             masses = [f"{row[kind]:.3f}", f"{found['uniform'][kind]:.3f}"]
             rows.append([kind, row["layer"] + 1, row["head"] + 1, *masses])
     header = ["score", "layer", "head", "mass", "uniform baseline"]
-    return found, screen_table(title, header, rows, caption=_verdict(found))
+    return found, screen_table(title, header, rows, caption=_verdict(found), caption_justify="left")
 
 
 def _verdict(found: dict[str, Any]) -> str:
@@ -180,9 +187,9 @@ def _verdict(found: dict[str, Any]) -> str:
     for kind in SCORES:
         best, name = found[f"{kind}_head"], NAMES[kind]
         if best is None:
-            said.append(f"no {name}: its score counts no position of these sequences")
+            said.append(f"no {name} (no position of these sequences counts)")
         elif not stands_out(found, kind):
-            said.append(f"no {name}: the best score is below {TIMES_UNIFORM:g} times uniform")
+            said.append(f"no {name} (below {TIMES_UNIFORM:g} times the uniform baseline)")
         else:
             said.append(f"{name}: layer {best['layer'] + 1}, head {best['head'] + 1}")
     return "; ".join(said)

@@ -1,5 +1,5 @@
-"""The arguments of `mixit-titan bench`. Nothing here imports torch: the GPUs may have to be hidden
-from it first."""
+"""The arguments of `mixit-titan bench`. Nothing here imports torch, because GPUs may have to be
+hidden from it first."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from mixit_titan.config.toml import read_run
+from mixit_titan.fields import Group
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.options import read_options
 from mixit_titan.ranges import COUNT, NOT_NEGATIVE, Range
@@ -19,83 +20,93 @@ LEAST_ROUNDS = 8
 
 @dataclass
 class BenchArguments:
-    """Measure training steps of the variants, interleaved, beside the ratio of their FLOPs: of the
-    run of a config file, or of a shape. The steps are those of the trainer, on random tokens. A
-    file for GPUs is modelled where there is none, and nothing is measured. Any key of a run can be
-    overridden by --section.key value; several values of an option that are separated by commas
-    make a scan, with a process for each point.
+    """Measure training steps of the variants, interleaved, and show their speed beside the FLOP
+    ratio, for the run of a config file or for a shape.
+
+    The steps are the trainer's own, on random tokens. A config for GPUs is modeled, not measured,
+    on a machine without one. Any key of a run can be overridden by --section.key value. Several
+    values of an option, separated by commas, make a scan with one process per point.
 
     Example: mixit-titan bench train_configs/debug_mixit.toml --variants standard mixit
     """
 
     config: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG.toml")] = None
-    """A run's TOML file. Without one, the options below make a run: one document per row, no
-    recomputation, no compilation, the loss in one piece."""
-    variants: tuple[str, ...] = tuple(VARIANTS)
-    """Any variants, and `plain`, a Llama in plain PyTorch. `standard` is always measured."""
+    """The TOML file of a run. Without one, the options below define a run with one document per
+    row, no recomputation, no compilation, and the loss in one piece."""
+    variants: Annotated[tuple[str, ...], Group("models")] = tuple(VARIANTS)
+    """Variants to measure, and `plain`, a Llama in plain PyTorch. `standard` is always measured."""
     stack: tuple[str, ...] = ()
-    """Stacks to measure beside them, such as "mixit*3 standard" "standard mixit@upper"."""
-    flavor: str | None = None
-    """A named shape (default: the config's; debug without one). The next options change it."""
+    """Stacks to measure as well, such as "mixit*3 standard" "standard mixit@upper"."""
+    flavor: Annotated[str | None, Group("shape")] = None
+    """A named shape (default: the config's, or debug without one). The next options change it."""
     width: str | None = None
+    """Width of the residual stream."""
     layers: Annotated[int | None, COUNT] = None
+    """Number of layers."""
     heads: Annotated[int | None, COUNT] = None
+    """Query heads, or mixing matrices, per layer."""
     hidden: Annotated[int | None, COUNT] = None
     """Width of the MLP (default: four times a --width, else the flavor's)."""
     vocab: Annotated[int | None, COUNT] = None
+    """Size of the vocabulary."""
     seq_len: str | None = None
-    batch: str | None = None
-    """Sequences of a step, on each rank, in one microbatch (default: the config's; 4 without)."""
+    """Tokens in a sequence."""
+    batch: Annotated[str | None, Group("training step")] = None
+    """Sequences per step on each rank, in one microbatch (default: the config's, or 4 without
+    one)."""
     dtype: str | None = None
-    """bfloat16 or float32 (default: the config's; without one bfloat16 on a GPU)."""
+    """bfloat16 or float32 (default: the config's; without one, bfloat16 on a GPU)."""
     compile: str | None = None
-    """on or off."""
+    """torch.compile: on or off (default: as in the run)."""
     ac: str | None = None
-    """Recomputation of activations: none, selective or full."""
+    """Activation recomputation: none, selective or full (default: as in the run)."""
     graphs: str | None = None
-    """CUDA graphs: on or off (default: as the run, on where there is a GPU)."""
+    """CUDA graphs: on or off (default: as in the run; on if there is a GPU)."""
     documents: str | None = None
-    """on: documents are packed into rows, and no token sees another document. off: one document
-    per row."""
+    """on: documents are packed into rows, and no token sees another document. off: one document per
+    row."""
     chunks: str | None = None
-    """Pieces of the sequence in which the head and the loss are computed."""
+    """Chunks of the sequence in which the head and the loss are computed."""
     frozen: str | None = None
-    """With many ranks: frozen weights are sharded, or resident (whole on each rank)."""
+    """With several ranks, keep frozen weights `sharded` or `resident` (complete on each rank)."""
     device: Literal["auto", "gpu", "cpu"] | None = None
-    """As in a run's file."""
-    rounds: Annotated[int, Range(least=1, most=10**6)] = LEAST_ROUNDS
-    """Timed rounds, after the warm-up. Each is one step of every variant."""
+    """The device to measure on (default: as in the run)."""
+    rounds: Annotated[int, Range(least=1, most=10**6), Group("measurement")] = LEAST_ROUNDS
+    """Timed rounds after the warm-up. Each round is one step of every variant."""
     interleaved: bool = True
-    """The variants take turns, as far as they fit into memory together. Off: one after another."""
+    """Alternate between the variants, as many as fit into memory together. Off: one after
+    another."""
     nproc: Annotated[int | None, Range(least=1, most=4096)] = None
-    """Ranks to start here (default: 1). Ignored inside torchrun and srun."""
+    """Ranks to start on this machine (default: 1). Ignored inside torchrun and srun."""
     alone: bool = True
-    """With many ranks: measure one rank alone as well, for the efficiency of scaling. Turn it off
+    """With several ranks, also measure one rank alone, for the scaling efficiency. Turn it off
     where one rank cannot hold the model."""
     profile: bool = False
-    """Write a Chrome trace and a table of the costliest operators of each variant."""
-    compare: tuple[Path, Path] | None = None
-    """Measure nothing: show what has changed between two bench.json, and exit with code 1 if a
-    ratio has fallen by more than --tolerance."""
+    """Also write a Chrome trace of each variant, and print its most expensive operators."""
+    compare: Annotated[tuple[Path, Path] | None, Group("instead of measuring")] = None
+    """Compare two bench.json files instead of measuring: write compare.json to --out, and exit with
+    code 1 if a ratio has fallen by more than --tolerance."""
     tolerance: Annotated[float, NOT_NEGATIVE] = 5.0
-    """Percent."""
+    """Percent by which a ratio may fall in --compare."""
     limits: str | None = None
-    """Measure nothing: compute the limits of all flavors on a GPU, such as H100."""
-    out: Path = Path("runs/bench")
-    """Folder for bench.json and bench.png."""
+    """Compute the FLOP ratios of all flavors on a GPU, such as H100, instead of measuring, and
+    write limits.json and limits.md to --out."""
+    out: Annotated[Path, Group("output")] = Path("runs/bench")
+    """Folder for bench.json, bench.png and other output."""
     overrides: Annotated[tuple[str, ...], tyro.conf.Suppress] = ()
-    """--section.key value ..."""
+    """Keys of a run to override: --section.key value ..."""
 
 
 def read_arguments(words: Sequence[str]) -> BenchArguments:
+    """Read the command line; options with a dot in their name become overrides."""
     own, overrides = _split(words)
     args = read_options(BenchArguments, own, prog="mixit-titan bench")
     return dataclasses.replace(args, overrides=tuple(overrides))
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What belongs to the command, and the overrides of a run: options with a dot in their name,
-    each with the value that follows."""
+    """Separate the command's own options from the overrides of a run, which have a dot in their
+    name and one value each."""
     own: list[str] = []
     overrides: list[str] = []
     target = own
@@ -109,7 +120,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def command_line(args: BenchArguments) -> list[str]:
-    """The words that `read_arguments` would read as these arguments."""
+    """Return the words that `read_arguments` would read as these arguments."""
     words = [] if args.config is None else [args.config]
     for field in dataclasses.fields(args):
         value = getattr(args, field.name)
@@ -124,7 +135,7 @@ def command_line(args: BenchArguments) -> list[str]:
 
 
 def means_the_cpu(args: BenchArguments) -> bool:
-    """Whether GPUs are to be hidden."""
+    """Return whether GPUs are to be hidden."""
     if args.device is None and args.config is not None:
         return read_run(args.config, list(args.overrides)).get("device") == "cpu"
     return args.device == "cpu"

@@ -1,6 +1,6 @@
-"""What follows from the models alone: FLOP ratios on a known GPU. Computed; nothing here is
-measured."""
+"""FLOP ratios on a known GPU, computed from the models alone; nothing here is measured."""
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,19 +18,29 @@ from mixit_titan.tables import markdown_table
 
 LENGTHS = tuple(2**n for n in range(8, 16))
 SHIPPED = ("paper", "160m", "410m", "1b", "3b", "8b")
-"""The flavours that there are training configs for, beside the debug one."""
+"""The flavors with training configs, not counting debug."""
 
 
 def limits(device: str, flavors: Sequence[str] = SHIPPED) -> dict[str, Any]:
-    """Of each flavour and length: tokens/s of `standard` at the device's peak, the limit of each
-    variant over it, and the size of the mixing matrices in bfloat16 if they are kept."""
-    peak = utils.get_peak_flops(device)
+    """Compute, for each flavor and length, tokens/s of `standard` at the device's peak, the FLOP
+    ratio of each variant (under the key `limit`), and the size of stored mixing matrices in
+    bfloat16."""
+    peak = _peak_flops(device)
     if math.isnan(peak):
         raise ConfigError(
-            f"--limits names {device!r}, whose peak nobody has told torchtitan: try H100 or A100"
+            f"--limits names {device!r}, whose peak torchtitan does not know: try H100 or A100"
         )
     rows = [row for flavor in flavors for row in _rows(flavor, peak)]
     return {"computed": True, "measured": False, "device": device, "peak_flops": peak, "rows": rows}
+
+
+def _peak_flops(device: str) -> float:
+    """Ask torchtitan, without its warning where there is no lspci to tell one H100 from another."""
+    logging.disable(logging.WARNING)
+    try:
+        return utils.get_peak_flops(device)
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _rows(flavor: str, peak: float) -> list[dict[str, Any]]:
@@ -63,10 +73,10 @@ COLUMNS = (
 
 
 def limits_markdown(found: dict[str, Any]) -> str:
-    """Computed, and it says so."""
+    """Render the FLOP ratios as Markdown, with a heading that says they are computed."""
     heading = (
-        f"Computed, not measured: one {found['device']} at its peak of "
-        f"{found['peak_flops'] / 1e12:,.0f} TFLOPS in bfloat16."
+        f"FLOP ratios to standard, computed and not measured, for one {found['device']} "
+        f"at its peak of {found['peak_flops'] / 1e12:,.0f} TFLOPS in bfloat16."
     )
     rows = [
         (

@@ -16,6 +16,7 @@ from mixit_titan.bench.arithmetic import limits, limits_markdown
 from mixit_titan.bench.compare import compare, comparison_table, measured_otherwise, only_in
 from mixit_titan.bench.figures import draw_point
 from mixit_titan.bench.modelled import lacks_gpu, model_points, modelled_table, why_modelled
+from mixit_titan.bench.profile import operator_table
 from mixit_titan.bench.ranks import add_efficiency, measure_alone, shards_over_all
 from mixit_titan.bench.report import remarks, tables
 from mixit_titan.bench.run import run_point
@@ -29,12 +30,12 @@ from mixit_titan.errors import ConfigError, unknown
 from mixit_titan.files import write_json, write_text, writing
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
-from mixit_titan.model.stack import as_folder
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.runtime.launch import launch, local_ranks, ranks_from_environment
 
 
 def run_bench(args: BenchArguments) -> None:
+    """Run the command: compare files, compute FLOP ratios, model a run for GPUs, or measure."""
     console = _console()
     if args.compare is not None:
         _compare(args, console)
@@ -66,7 +67,7 @@ def _measure(args: BenchArguments, console: Console) -> None:
     nproc = ranks or local_ranks(args.nproc or 1)
     points = [read_point(one, nproc) for one in each]
     for variant in set(args.variants) - {PLAIN}:
-        points[0].stack(variant)  # raises where it is none of a model of so many layers
+        points[0].stack(variant)  # raises if it is not a variant for this number of layers
     if PLAIN in args.variants:
         _check_plain(points)
     if len(points) > 1:
@@ -76,18 +77,18 @@ def _measure(args: BenchArguments, console: Console) -> None:
 
 
 def _model(each: Sequence[BenchArguments], out: Path, console: Console) -> None:
-    """A config for GPUs, on a machine without one."""
+    """Model a config for GPUs on a machine without one."""
     found = model_points(each)
     with writing(out):
         write_json(out / "modelled.json", found)
     for point in found["points"]:
         console.print(modelled_table(point))
     console.print(why_modelled(each[0]))
-    console.print(f"wrote {out / 'modelled.json'}")
+    _say(console, f"wrote {out / 'modelled.json'}")
 
 
 def _variants(args: BenchArguments) -> tuple[str, ...]:
-    """What is measured: the variants, and the stacks after them."""
+    """Return what is measured: the variants, followed by the stacks."""
     names = [name for text in args.variants for name in text.split(",")]
     for name in names:
         if name not in (*VARIANTS, PLAIN) and not set(name) & set(" *@"):
@@ -97,16 +98,17 @@ def _variants(args: BenchArguments) -> tuple[str, ...]:
 
 def _check_plain(points: Sequence[Point]) -> None:
     if any(point.ranks > 1 for point in points):
-        raise ConfigError("the plain Llama is for one rank: leave it out of --variants")
+        raise ConfigError("the plain Llama supports one rank only: leave it out of --variants")
     if any(point.documents for point in points):
         raise ConfigError(
-            "the plain Llama knows no documents: leave it out of --variants, or set --documents off"
+            "the plain Llama cannot separate documents: leave it out of --variants, or "
+            "set --documents off"
         )
 
 
 def _measure_point(each: Sequence[BenchArguments], nproc: int, number: int, out: Path) -> None:
-    """By `nproc` ranks: this process is one, or starts them."""
-    args = dataclasses.replace(each[number], out=out, nproc=None)  # torchrun has the same word
+    """Measure on `nproc` ranks: this process is one of them, or starts them."""
+    args = dataclasses.replace(each[number], out=out, nproc=None)  # torchrun takes it
 
     def measure_here() -> None:
         with locked(args.out) if os.environ["RANK"] == "0" else contextlib.nullcontext():
@@ -114,7 +116,7 @@ def _measure_point(each: Sequence[BenchArguments], nproc: int, number: int, out:
 
     if ranks_from_environment() is None:
         with locked(args.out):
-            pass  # the first rank holds it: here it is only that it can, before all are started
+            pass  # rank 0 will hold the lock: this only checks, before any rank starts, that it can
         code = launch(nproc, ["bench", *command_line(args)], measure_here)
         if code:
             sys.exit(code)
@@ -130,7 +132,7 @@ def _measure_here(args: BenchArguments, ranks: int) -> None:
     alone = None
     if ranks > 1 and args.alone and shards_over_all(point) and os.environ["RANK"] == "0":
         console.print("[dim]one rank alone[/dim]")
-        alone = measure_alone(args, point)  # the others wait where the process group is made
+        alone = measure_alone(args, point)  # others wait for the group
     found = run_point(
         point,
         args.variants,
@@ -148,13 +150,13 @@ def _measure_here(args: BenchArguments, ranks: int) -> None:
     _show(found, console)
     if profile_to is not None:
         for variant in args.variants:
-            console.print(f"\n{variant}\n{(profile_to / f'{as_folder(variant)}.txt').read_text()}")
-        console.print(f"wrote {profile_to}/*.trace.json for chrome://tracing")
-    console.print(f"wrote {args.out / 'bench.json'} and {args.out / 'bench.png'}")
+            console.print(operator_table(variant, profile_to))
+        _say(console, f"wrote {profile_to}/*.txt, and *.trace.json for chrome://tracing")
+    _say_where(args, console)
 
 
 def _say_size(points: Sequence[Point], args: BenchArguments, console: Console) -> None:
-    """Of the largest of them."""
+    """Print the size of the largest point before it is measured."""
     point = max(points, key=lambda point: point.tokens * point.counts("standard").flops_per_token)
     console.print(f"[dim]{size_of_step(point, args.variants)}[/dim]")
     warning = too_long(point, args.variants, args.rounds)
@@ -182,7 +184,18 @@ def _scan(
         found = write_scan(points, jobs, args.out)
     for point in found["points"]:
         _show(point, console)
-    console.print(f"wrote {args.out / 'bench.json'} and {args.out / 'bench.png'}")
+    _say_where(args, console)
+
+
+def _say(console: Console, text: str) -> None:
+    """Print a line that a terminal may wrap but that stays one line, so that it can be copied."""
+    console.print(text, soft_wrap=True)
+
+
+def _say_where(args: BenchArguments, console: Console) -> None:
+    written = args.out / "bench.json"
+    _say(console, f"wrote {written} and {args.out / 'bench.png'}")
+    _say(console, f"compare with a later one: mixit-titan bench --compare {written} LATER.json")
 
 
 def _compare(args: BenchArguments, console: Console) -> None:
@@ -191,15 +204,15 @@ def _compare(args: BenchArguments, console: Console) -> None:
     console.print(comparison_table(rows, before, after))
     with locked(args.out), writing(args.out):
         write_json(args.out / "compare.json", rows)
-    console.print(f"wrote {args.out / 'compare.json'}")
+    _say(console, f"wrote {args.out / 'compare.json'}")
     for one, other in ((before, after), (after, before)):
         alone = [f"{variant} ({point})" for point, variant in only_in(one, other)]
         if alone:
             console.print(f"not compared, only in {one}: {', '.join(alone)}")
         if measured_otherwise(one) and not measured_otherwise(other):
             console.print(
-                f"{one} is of an earlier version, which measured a loop of its own: the trainer's "
-                "FSDP2 on one rank is not in it"
+                f"{one} is from an earlier version, which timed a loop of its own, without "
+                "the trainer's FSDP2 on one rank"
             )
     if fallen:
         console.print(f"slower by more than {args.tolerance:g}%: {', '.join(fallen)}")
@@ -213,4 +226,4 @@ def _limits(args: BenchArguments, console: Console) -> None:
         write_json(args.out / "limits.json", found)
         write_text(args.out / "limits.md", text)
     console.print(text, markup=False)
-    console.print(f"wrote {args.out / 'limits.json'} and {args.out / 'limits.md'}")
+    _say(console, f"wrote {args.out / 'limits.json'} and {args.out / 'limits.md'}")

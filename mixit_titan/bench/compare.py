@@ -1,8 +1,9 @@
-"""Two bench.json files side by side: has a ratio fallen?"""
+"""Compares two bench.json files: has a ratio fallen?"""
 
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from mixit_titan.bench.form import COMPARED
@@ -19,8 +20,8 @@ _STANDARD = "standard / plain"
 
 
 def compare(before: Path, after: Path, tolerance: float) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row for each variant that both files have at the same settings, and the names of those
-    whose ratio fell by more than `tolerance` percent."""
+    """Return a row for each variant that both files have at the same settings, and the names of
+    those whose ratio fell by more than `tolerance` percent."""
     if tolerance < 0:
         raise ConfigError(f"--tolerance is {tolerance}: it must be at least 0 percent")
     old, new = read_ratios(before), read_ratios(after)
@@ -48,20 +49,20 @@ def compare(before: Path, after: Path, tolerance: float) -> tuple[list[dict[str,
 
 
 def only_in(path: Path, other: Path) -> list[tuple[str, str]]:
-    """Settings and variant of what has no partner in the other file."""
+    """Return the settings and variant of every row without a counterpart in the other file."""
     there = read_ratios(other)
     return [key for key in read_ratios(path) if key not in there]
 
 
 def measured_otherwise(path: Path) -> bool:
-    """Whether a bench.json is of a version that did not measure the trainer's steps, but those of a
-    loop of its own: without its FSDP2 on one rank, its documents, CUDA graphs and chunks."""
+    """Return whether a bench.json comes from a version that timed a loop of its own instead of the
+    trainer's steps: without FSDP2 on one rank, documents, CUDA graphs and chunks."""
     found = read_json(path, _FORM, advice=_AGAIN)
     return not all(point.get("measured") for point in found.get("points", [found]))
 
 
 def read_ratios(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """(settings, variant) -> its row, of a bench.json of one point or of a scan."""
+    """Read (settings, variant) -> row from a bench.json of one point or of a scan."""
     try:
         found = read_json(path, _FORM, advice=_AGAIN)
     except FileNotFoundError as error:
@@ -74,7 +75,7 @@ def read_ratios(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
             raise WrongFile(path, str(wrong), _AGAIN) from None
         name = _settings_text(point["settings"])
         for row in point["variants"]:
-            # A plain Llama is no variant of ours: if it gains, `standard` has lost.
+            # A plain Llama is not one of our variants: if it gains, `standard` has lost.
             if row["variant"] not in ("standard", "plain"):
                 ratios[name, row["variant"]] = _figures(row, row)
         if "standard_to_plain" in point and point["variants"]:
@@ -89,7 +90,8 @@ def _figures(of: dict[str, Any], measured: dict[str, Any]) -> dict[str, float]:
 
 
 def _settings_text(settings: dict[str, Any]) -> str:
-    """Everything that must be the same for two ratios to be compared; not the number of rounds."""
+    """Describe everything that must be the same for two ratios to be compared, which excludes the
+    number of rounds."""
     shape = settings["shape"]
     sizes = f"{shape['width']}x{shape['layers']}x{shape['heads']}x{shape['hidden']}"
     length = settings.get("seq_len", shape["seq_len"])
@@ -100,10 +102,13 @@ def _settings_text(settings: dict[str, Any]) -> str:
 
 
 def comparison_table(rows: list[dict[str, Any]], before: Path, after: Path) -> Table:
-    header = ("settings", "variant", "tokens/s", "then", "to standard", "then", "change", "")
+    """Return the table of `compare`'s rows. Settings are in its title if all rows have the same."""
+    settings = {row["point"] for row in rows}
+    each = len(settings) > 1
+    header = ("variant", "tokens/s before", "after", "ratio before", "after", "change", "")
     cells = [
         (
-            row["point"],
+            *([row["point"]] if each else []),
             row["variant"],
             *(f"{row[when]['tokens_per_s']:,.0f}" for when in ("before", "after")),
             *(f"{row[when]['ratio']:.3f}x" for when in ("before", "after")),
@@ -112,4 +117,8 @@ def comparison_table(rows: list[dict[str, Any]], before: Path, after: Path) -> T
         )
         for row in rows
     ]
-    return screen_table(f"{before} and then {after}", header, cells, left=2)
+    title = "\n".join([f"before: {before}", f"after:  {after}", *(() if each else settings)])
+    names = ("settings", *header) if each else header
+    return screen_table(
+        title, names, cells, left=2 if each else 1, title_justify="left", box=box.SIMPLE_HEAD
+    )

@@ -1,4 +1,4 @@
-"""bench.png: bars of one point, or lines of a scan, each with the ratio of FLOPs."""
+"""bench.png: bars for one point, or lines for a scan, each with the FLOP ratio."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from mixit_titan.plotting import COLORS, OTHER, save_figure
 
 
 def draw_point(found: dict[str, Any], path: Path) -> None:
+    """Draw the speeds and ratios of one point as bars."""
     rows = found["variants"]
     names = [row["variant"] for row in rows]
     colors = [COLORS.get(name, OTHER) for name in names]
@@ -40,7 +41,8 @@ def _whiskers(rows: list[dict[str, Any]], key: str, interval: str) -> list[list[
 
 
 def draw_scan(lines: dict[str, list[dict[str, Any]]], axis: str, path: Path) -> None:
-    """`lines`: a label for the settings that differ beside `axis` -> the points along it."""
+    """Draw a scan as lines; `lines` maps a label for the settings other than `axis` to the points
+    along it."""
     figure = Figure(figsize=(9, 4 * len(lines)))
     grid = figure.subplots(len(lines), 2, squeeze=False)
     for (label, points), (left, right) in zip(lines.items(), grid, strict=True):
@@ -71,5 +73,6 @@ def _line(points: list[dict[str, Any]], variant: str, axis: str, left: Axes, rig
 
 
 def axis_value(settings: dict[str, Any], axis: str) -> int | str:
+    """Return the value that a point has along an axis of a scan."""
     value = settings[axis] if axis in settings else settings["shape"][axis]
     return ("on" if value else "off") if isinstance(value, bool) else value

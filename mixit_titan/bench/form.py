@@ -1,4 +1,4 @@
-"""What must be in a bench.json that is read back."""
+"""The keys that a bench.json must have when it is read back."""
 
 from mixit_titan.json_form import COUNT
 
@@ -12,7 +12,7 @@ COMPARED = {
     "variants": [_ROW],
     "standard_to_plain?": {"ratio": float},
 }
-"""For a comparison, also with the first versions."""
+"""What a comparison needs, which the first versions also wrote."""
 MEASURED = COMPARED | {
     "interleaved": bool,
     "environment": {"threads": COUNT, "clock": str},
@@ -25,4 +25,4 @@ MEASURED = COMPARED | {
         | {key: (float, None) for key in ("mfu", "compile_seconds", "ratio_by_cpu_time")}
     ],
 }
-"""For a report."""
+"""What a report needs."""

@@ -1,4 +1,5 @@
-"""Times the steps of several models round-robin, so that what disturbs one disturbs all alike."""
+"""Times the steps of several models round-robin, so that a disturbance affects all of them
+alike."""
 
 import statistics
 import time
@@ -14,36 +15,40 @@ from mixit_titan.device import has_gpu
 LEAST_WARM_UP = 2
 MOST_WARM_UP = 6
 STABLE = 0.1
-"""Warm-up ends when a round takes no more than this share longer or shorter than the last one."""
+"""Warm-up ends when a round's time differs from the previous one's by no more than this
+fraction."""
 
 
 @dataclass
 class Times:
-    """Seconds of one model."""
+    """The times of one model, in seconds."""
 
     first: float = 0.0
-    """The first step, compilation included."""
+    """The first step, including compilation."""
     phases: list[dict[str, float]] = field(default_factory=list)
-    """Of each timed round: seconds of each phase."""
+    """Seconds of each phase in each timed round."""
     cpu: list[float] = field(default_factory=list)
-    """Of each timed round: CPU time of all threads of this process."""
+    """CPU time of all threads of this process in each timed round."""
 
     @property
     def steps(self) -> list[float]:
+        """The total seconds of each timed round."""
         return [sum(phases.values()) for phases in self.phases]
 
     @property
     def compile(self) -> float:
-        """What the first step took beyond a usual one."""
+        """How much longer the first step took than a typical one."""
         return max(0.0, self.first - statistics.median(self.steps))
 
 
 class Stepping(Protocol):
+    """Anything that can take a training step under a clock."""
+
     def step(self, clock: Clock) -> None: ...
 
 
 class WallClock:
-    """Seconds by perf_counter."""
+    """Measures seconds by perf_counter."""
 
     def start(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
@@ -59,7 +64,7 @@ class WallClock:
 
 
 class CudaClock:
-    """Seconds on the GPU, by events: the host runs ahead of it."""
+    """Measures seconds on the GPU by events, since the host runs ahead of it."""
 
     def start(self) -> None:
         self.marks = [("", self._mark())]
@@ -89,11 +94,11 @@ def measure(
     before_step: Callable[[], None] = lambda: None,
     note: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Times]:
-    """Warm up until stable, then time `rounds` rounds of one step of each model.
+    """Warm up until times are stable, then time `rounds` rounds of one step of each model.
 
-    With many ranks each of them calls this for the same models, and all take the same steps in the
-    same order: `agree` gives every rank the decision of one of them whether warm-up is over, since
-    each would find another answer by its own clock. `before_step` lets the ranks start together.
+    With several ranks, each rank calls this for the same models, and all take the same steps in the
+    same order: `agree` gives every rank one rank's decision on whether warm-up is over, since their
+    clocks would disagree. `before_step` lets the ranks start together.
     """
     times = {name: Times() for name in models}
     names = list(models)

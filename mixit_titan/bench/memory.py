@@ -1,8 +1,8 @@
-"""Whether a point fits into memory, and the peak of a training step.
+"""Whether a point fits into memory, and the peak memory of a training step.
 
-The peak is the most bytes that torch's allocator had handed out at once. On a GPU the allocator
-counts them. On a CPU the profiler sees each allocation and each release, in eager and in compiled
-code alike; what a library takes for itself (MKL, oneDNN) is not seen.
+The peak is the most bytes that torch's allocator had handed out at any one time. On a GPU the
+allocator counts them. On a CPU the profiler sees every allocation and release, in eager and
+compiled code alike, but not what a library allocates for itself (MKL, oneDNN).
 """
 
 import contextlib
@@ -28,7 +28,8 @@ _FEWER = ", name fewer --variants, or measure one after another by --no-interlea
 
 @contextlib.contextmanager
 def fitting(point: Point, variants: Sequence[str]) -> Iterator[None]:
-    """Refuse what cannot fit, and turn an allocation that fails within into one sentence."""
+    """Refuse a point that cannot fit, and turn an allocation that fails within the context into one
+    sentence."""
     there = memory_of_rank(point.ranks)
     needed = max(least_memory(point, [variant]) for variant in variants)
     if needed > there:
@@ -44,28 +45,29 @@ def fitting(point: Point, variants: Sequence[str]) -> Iterator[None]:
 
 
 def fit_together(point: Point, variants: Sequence[str]) -> bool:
-    """Whether the models of all variants may be there at once, as far as can be told before."""
+    """Return whether the models of all variants can be in memory at once, as far as arithmetic can
+    tell."""
     return least_memory(point, variants) <= memory_of_rank(point.ranks)
 
 
 def least_memory(point: Point, variants: Sequence[str]) -> int:
-    """Bytes of a rank below which it cannot work: the state of all models, which are there at once,
-    and of one of them the logits of a chunk and what each layer hands on to the next."""
+    """Return a lower bound on the bytes that a rank needs: the state of all models, which exist at
+    once, and for one of them the logits of a chunk and the activations passed between layers."""
     state = 0
     for variant in variants:
         counts = point.counts("standard" if variant == PLAIN else variant)
         state += memory_per_rank(counts, ranks=point.ranks, dtype=point.dtype).total
     shape, tokens = point.shape, point.tokens // point.microbatches
-    # Ranks that have a batch together have a part of it each.
+    # Ranks that share a batch have part of it each.
     tokens = tokens * point.data_parallel // point.ranks
     per_token = shape.vocab // point.chunks + shape.layers * shape.width
     return state + tokens * DTYPE_BYTES[point.dtype] * per_token
 
 
 def memory_of_rank(ranks: int) -> int:
-    """Bytes of one rank: its GPU's, or its share of the machine's."""
+    """Return the bytes of memory of one rank: its GPU's, or its share of the machine's."""
     if has_gpu():
-        # To ask for what is free would make a context of each rank on the first GPU.
+        # Asking for free memory would create a context of each rank on the first GPU.
         return torch.cuda.get_device_properties(local_device()).total_memory
     return host_memory() // ranks
 
@@ -83,16 +85,18 @@ def _gib(size: int) -> str:
 
 @dataclass(frozen=True)
 class Peak:
+    """The peak memory of a training step, in bytes."""
+
     accumulating: int
-    """Of a step that accumulates two microbatches. In the second one weights, gradients, optimizer
-    state and activations are all there at once."""
+    """Peak of a step that accumulates two microbatches. In the second one, weights, gradients,
+    optimizer state and activations all exist at once."""
     one_batch: int
-    """Of a step of one microbatch. The gradients come as the activations go, so where there are
+    """Peak of a step of one microbatch. Gradients appear as activations are freed, so if there are
     more activations than gradients, the gradients do not show in the peak."""
 
 
 def peak_memory(build: Callable[[], Steps]) -> Peak:
-    """Build a model and train a few steps of it. Nothing else may allocate meanwhile."""
+    """Build a model and train it for a few steps; nothing else may allocate meanwhile."""
     gc.collect()
     return _on_gpu(build) if has_gpu() else _on_cpu(build)
 
@@ -100,20 +104,20 @@ def peak_memory(build: Callable[[], Steps]) -> Peak:
 def _on_gpu(build: Callable[[], Steps]) -> Peak:
     before = torch.cuda.memory_allocated()
     steps = build()
-    steps.step(WallClock(), 1)  # the optimizer's state is there from the second step on
+    steps.step(WallClock(), 1)  # the optimizer's state exists from the second step on
     peaks = []
     for microbatches in (1, 2):
         torch.cuda.reset_peak_memory_stats()
         steps.step(WallClock(), microbatches)
         peaks.append(torch.cuda.max_memory_allocated() - before)
     steps.close()
-    # Where a CUDA graph is captured, in the second step, its gradients are there already, and the
+    # Where a CUDA graph is captured, in the second step, its gradients already exist, and the
     # allocator sees nothing of what a replay uses.
     return Peak(one_batch=peaks[0], accumulating=max(peaks))
 
 
 def _on_cpu(build: Callable[[], Steps]) -> Peak:
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints that it starts and stops
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise it prints when it starts and stops
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         steps = build()
         steps.step(WallClock(), 1)
@@ -125,7 +129,8 @@ def _on_cpu(build: Callable[[], Steps]) -> Peak:
 
 
 def _read(profiler: profile) -> Peak:
-    """Walk the allocations in the order of time and take the highest level within each step."""
+    """Walk through the allocations in order of time, and return the highest level within each
+    step."""
     events = profiler.profiler.kineto_results.events()
     spans = {
         event.name(): (event.start_ns(), event.end_ns())

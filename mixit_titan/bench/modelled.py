@@ -1,4 +1,4 @@
-"""What a config for GPUs takes where there is none: modelled, and nothing is measured."""
+"""Models what a config for GPUs takes on a machine without one; nothing is measured."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ GPU = "H100"
 
 
 def lacks_gpu(args: BenchArguments) -> bool:
-    """Whether the run is for GPUs, and there is none."""
+    """Return whether the run is for GPUs and this machine has none."""
     return run_table(args).get("device") == "gpu" and not has_gpu()
 
 
 def model_points(each: Sequence[BenchArguments]) -> dict[str, Any]:
-    """What modelled.json holds. `each`: the arguments of a point, as in a scan."""
+    """Return the contents of modelled.json. `each`: the arguments of each point, as in a scan."""
     if PLAIN in each[0].variants:
         raise ConfigError(
-            "the plain Llama is measured and not modelled, and there is no GPU here: leave it out "
-            "of --variants"
+            "the plain Llama can be measured but not modeled, and this machine has no GPU: leave "
+            "it out of --variants"
         )
     return {"modelled": True, "measured": False, "points": [_model_point(args) for args in each]}
 
@@ -42,7 +42,7 @@ def model_points(each: Sequence[BenchArguments]) -> dict[str, Any]:
 def _model_point(args: BenchArguments) -> dict[str, Any]:
     run, where = run_table(args), args.config or "the command line"
     ranks = args.nproc
-    if ranks is None:  # those that the file is for, where it says so
+    if ranks is None:  # those that the file is for, if it says so
         ranks = 1 if args.config is None else own_ranks(args.config, list(args.overrides))
     point = plan_point(run, ranks, where, find_gpu(GPU))
     rows = [_row(point, variant, where) for variant in args.variants]
@@ -61,6 +61,7 @@ def _row(point: Point, variant: str, where: str) -> dict[str, Any]:
 
 
 def modelled_table(point: dict[str, Any]) -> ScreenTable:
+    """Return the table of modeled speeds and memory for one point."""
     header = ("variant", "tokens/s", "to standard", "FLOP ratio", "GiB of a GPU", "fits")
     rows = [
         (
@@ -74,16 +75,16 @@ def modelled_table(point: dict[str, Any]) -> ScreenTable:
         for row in point["variants"]
     ]
     settings = point["settings"]
-    gpus = f"Modelled, not measured: {settings['ranks']} x {point['gpu']}, {title(settings)}"
+    gpus = f"Modeled, not measured: {settings['ranks']} x {point['gpu']}, {title(settings)}"
     style = {"title_justify": "left", "box": box.SIMPLE_HEAD}
     return screen_table(gpus, header, rows, no_wrap=True, **style)
 
 
 def why_modelled(args: BenchArguments) -> str:
-    """And how something of it is measured here."""
+    """Say why the run was modeled, and how a small one is measured here."""
     name = args.config or "this run"
     params = "" if args.config is None else f" (assumptions: mixit-titan params --config {name})"
     return (
-        f"{name} is for GPUs and there is none here: nothing was measured{params}. A small model "
-        f"with its settings is measured on the CPU by {small_model(run_table(args))}"
+        f"{name} is for GPUs and this machine has none: nothing was measured{params}. A small "
+        f"model with its settings can be measured on the CPU by {small_model(run_table(args))}"
     )

@@ -1,4 +1,4 @@
-"""A Llama in plain PyTorch, of the same shape: what `standard` must not be slower than.
+"""A Llama of the same shape in plain PyTorch, which `standard` must not be slower than.
 
 Shapes: B batch, L length, D width, N heads, H head width.
 """
@@ -11,6 +11,8 @@ from mixit_titan.model.shapes import Shape
 
 
 class PlainAttention(nn.Module):
+    """Causal self-attention with rotary embeddings."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.head_dim = shape.head_dim
@@ -32,6 +34,8 @@ class PlainAttention(nn.Module):
 
 
 class PlainBlock(nn.Module):
+    """A Llama block with attention and a gated MLP."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(shape.width, eps=shape.norm_eps)
@@ -48,6 +52,8 @@ class PlainBlock(nn.Module):
 
 
 class PlainLlama(nn.Module):
+    """The complete model, from tokens to logits."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.embedding = nn.Embedding(shape.vocab, shape.width)

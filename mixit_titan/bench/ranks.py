@@ -1,7 +1,7 @@
-"""What several ranks know of each other.
+"""What several ranks know about each other.
 
-Whatever depends on a clock is decided by rank 0 and told to the others: ranks that disagree on the
-number of steps would wait for each other in different collectives.
+Whatever depends on a clock is decided by rank 0 and broadcast: ranks that disagreed on the number
+of steps would wait for each other in different collectives.
 """
 
 import json
@@ -35,26 +35,26 @@ _OF_A_STEP = "SLURM_STEP_"
 
 
 def agree(decision: bool) -> bool:
-    """The decision of rank 0, on every rank."""
+    """Return rank 0's decision on every rank."""
     said = torch.tensor(int(decision), device=local_device())
     dist.broadcast(said, src=0)
     return bool(said.item())
 
 
 def highest(peak: Peak) -> Peak:
-    """Of all ranks."""
+    """Return the highest value of all ranks."""
     both = torch.tensor([peak.accumulating, peak.one_batch], device=local_device())
     dist.all_reduce(both, op=dist.ReduceOp.MAX)
     return Peak(accumulating=int(both[0]), one_batch=int(both[1]))
 
 
 def gather(taken: Times) -> list[Times]:
-    """The times of all ranks, on every rank."""
+    """Return the times of all ranks on every rank."""
     mine = [
         [*(phases[phase] for phase in PHASES), cpu]
         for phases, cpu in zip(taken.phases, taken.cpu, strict=True)
     ]
-    # A row for the first step too.
+    # One row for the first step, too.
     table = torch.tensor([[taken.first] + [0.0] * len(PHASES), *mine], device=local_device())
     tables = [torch.empty_like(table) for _ in range(dist.get_world_size())]
     dist.all_gather(tables, table)
@@ -66,7 +66,8 @@ def gather(taken: Times) -> list[Times]:
 
 
 def slowest(everyone: Sequence[Times]) -> Times:
-    """Of each round the rank that took longest: the step is over when it is."""
+    """Take each round's time from the slowest rank, since the step is over when that rank is
+    done."""
     rounds = range(len(everyone[0].phases))
     chosen = [max(everyone, key=lambda t, r=r: t.steps[r]) for r in rounds]
     return Times(
@@ -79,10 +80,10 @@ def slowest(everyone: Sequence[Times]) -> Times:
 def rank_rows(
     found: dict[str, Any], point: Point, everyone: Mapping[str, list[Times]]
 ) -> dict[str, Any]:
-    """Add what only many ranks have. The bytes are those of FSDP2 over all ranks."""
+    """Add the columns that only several ranks have. The bytes are those of FSDP2 over all ranks."""
     for row in found["variants"]:
         variant = row["variant"]
-        # A rank's share: ranks of one tensor-parallel group have one batch together.
+        # A rank's share: the ranks of a tensor-parallel group share one batch.
         tokens = point.tokens * point.data_parallel / point.ranks
         row["tokens_per_s_per_rank"] = [
             tokens / float(np.median(taken.steps)) for taken in everyone[variant]
@@ -93,7 +94,7 @@ def rank_rows(
 
 
 def moved_bytes(stack: Stack, point: Point) -> dict[str, int]:
-    """What a rank receives in a step."""
+    """Return the bytes that a rank receives in a step."""
     step = Step(
         rows=point.batch // point.microbatches,
         length=point.seq_len,
@@ -108,15 +109,15 @@ def moved_bytes(stack: Stack, point: Point) -> dict[str, int]:
 
 
 def shards_over_all(point: Point) -> bool:
-    """FSDP2 over all ranks, and no other parallelism."""
+    """Return whether FSDP2 shards over all ranks, with no other parallelism."""
     degrees = point.run.get("parallelism", {})
     replicas = int(degrees.get("data_parallel_replicate_degree", 1))
     return point.data_parallel == point.ranks and replicas == 1
 
 
 def measure_alone(args: BenchArguments, point: Point) -> dict[str, float]:
-    """Tokens per second of each variant on one rank, with as many sequences in a step as a rank
-    has here: by a process of its own, on the GPU and with the threads of this rank."""
+    """Measure tokens per second of each variant on one rank, with as many sequences per step as a
+    rank has here, in a separate process on this rank's GPU and with its number of threads."""
     local = point.batch // point.microbatches
     sizes = ["--training.local_batch_size", str(local)]
     sizes += ["--training.global_batch_size", str(point.batch)]
@@ -135,7 +136,7 @@ def measure_alone(args: BenchArguments, point: Point) -> dict[str, float]:
             text=True,
         )
         if done.returncode != 0:
-            said = done.stderr.strip().splitlines() or ["it ended without a word"]
+            said = done.stderr.strip().splitlines() or ["it ended without output"]
             raise ConfigError(
                 f"one rank alone cannot be measured ({said[-1]}): --no-alone leaves it out"
             )
@@ -144,7 +145,7 @@ def measure_alone(args: BenchArguments, point: Point) -> dict[str, float]:
 
 
 def add_efficiency(found: dict[str, Any], alone: Mapping[str, float]) -> None:
-    """`alone`: of one rank alone."""
+    """Add the scaling efficiency, given the speeds of one rank alone."""
     for row in found["variants"]:
         single = alone[row["variant"]]
         row["tokens_per_s_alone"] = single

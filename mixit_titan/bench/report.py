@@ -1,4 +1,4 @@
-"""From the times of a run to the rows of its table, and the tables on the screen."""
+"""Turns the times of a run into the rows of its table, and prints the tables."""
 
 import dataclasses
 import math
@@ -18,7 +18,8 @@ from mixit_titan.tables import screen_table
 
 _RESAMPLES = 2000
 _BUSY = 0.9
-"""Below this share of the threads at work, wall time says more about the machine than about us."""
+"""If fewer than this fraction of the threads are busy, wall time says more about the machine than
+about the code."""
 
 
 def rows(
@@ -28,7 +29,7 @@ def rows(
     *,
     peak_flops: float = math.nan,
 ) -> list[dict[str, Any]]:
-    """One row per variant. `times` are those of the slowest rank, `peak_flops` that of one
+    """Return one row per variant. `times` are those of the slowest rank, `peak_flops` that of one
     device."""
     standard = times["standard"].steps
     return [
@@ -49,14 +50,15 @@ def rows(
 
 
 def ratio_interval(base: Sequence[float], other: Sequence[float]) -> list[float]:
-    """95% of median(base) / median(other), by bootstrap over the rounds that both took part in."""
+    """Return the 95% interval of median(base) / median(other), by bootstrap over the rounds that
+    both took part in."""
     draw = np.random.default_rng(0).integers(len(base), size=(_RESAMPLES, len(base)))
     ratios = np.median(np.array(base)[draw], axis=1) / np.median(np.array(other)[draw], axis=1)
     return [float(q) for q in np.quantile(ratios, [0.025, 0.975])]
 
 
 def _speed(point: Point, taken: Times) -> dict[str, Any]:
-    """Of all ranks together."""
+    """Return the speed of all ranks together."""
     tokens, samples = (each * point.data_parallel for each in (point.tokens, point.batch))
     # A slow step is a low speed: the first quartile of one is the third of the other.
     slow, middle, fast = (float(np.quantile(taken.steps, q)) for q in (0.75, 0.5, 0.25))
@@ -80,7 +82,7 @@ def _ratio(standard: Sequence[float], steps: Sequence[float]) -> dict[str, Any]:
 
 
 def _limit(name: str, point: Point, ratio: float) -> dict[str, Any]:
-    """The ratio of FLOPs, which is in bench.json as `limit`."""
+    """Return the FLOP ratio, which bench.json has as `limit`."""
     limit = 1.0
     if name != PLAIN:
         rows = dataclasses.replace(point.shape, seq_len=point.seq_len)
@@ -89,8 +91,8 @@ def _limit(name: str, point: Point, ratio: float) -> dict[str, Any]:
 
 
 def _flops(name: str, point: Point, step: float, peak_flops: float) -> dict[str, Any]:
-    """Useful FLOPs: what a checkpointed activation costs to compute again does not count. Rows are
-    counted as one document each."""
+    """Count useful FLOPs, without those that recompute activations. Rows are counted as one
+    document each."""
     counts = point.counts("standard" if name == PLAIN else name)
     tokens = point.tokens * point.data_parallel / point.ranks
     per_second = counts.flops_per_token * tokens / step
@@ -99,7 +101,7 @@ def _flops(name: str, point: Point, step: float, peak_flops: float) -> dict[str,
 
 
 def _cpu(standard: Times, taken: Times) -> dict[str, Any]:
-    """By CPU time: what holds when other processes took part of the machine."""
+    """Return the speed by CPU time, which holds even when other processes use the machine."""
     cpu, wall = float(np.median(taken.cpu)), float(np.median(taken.steps))
     return {
         "cpu_seconds": cpu,
@@ -109,7 +111,7 @@ def _cpu(standard: Times, taken: Times) -> dict[str, Any]:
 
 
 def title(settings: dict[str, Any]) -> str:
-    """`settings` are those of a bench.json, also of one that says less."""
+    """Describe the settings of a bench.json, including one with fewer keys."""
     shape = settings["shape"]
     length = settings.get("seq_len", shape["seq_len"])
     return (
@@ -120,7 +122,7 @@ def title(settings: dict[str, Any]) -> str:
 
 
 def path_words(settings: dict[str, Any]) -> list[str]:
-    """How a step is run, without what is usual."""
+    """Describe how a step is run, leaving out what is usual."""
     words = [settings["dtype"], "compiled" if settings["compile"] else "eager"]
     if settings.get("documents"):
         words.append("documents")
@@ -140,7 +142,8 @@ def path_words(settings: dict[str, Any]) -> list[str]:
 
 
 def tables(found: dict[str, Any]) -> list[Table]:
-    """Speed beside the ratio of FLOPs; where time and memory go; and what only many ranks have."""
+    """Return the tables of speed and FLOP ratio, of time and memory, and of what only several ranks
+    have."""
     shown = [_speed_table(found), _step_table(found)]
     return [*shown, _rank_table(found)] if found["settings"]["ranks"] > 1 else shown
 
@@ -151,7 +154,7 @@ def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 
 def _speed_table(found: dict[str, Any]) -> Table:
-    header = ("variant", "tokens/s", "quartiles", "to standard", "95%", "FLOP ratio", "of it")
+    header = ("variant", "tokens/s", "quartiles", "to standard", "95%", "FLOP ratio", "% of it")
     rows = [
         (
             row["variant"],
@@ -188,11 +191,11 @@ def _step_table(found: dict[str, Any]) -> Table:
         )
         for row in found["variants"]
     ]
-    return _table("seconds of a step, and the peak of its memory", header, rows)
+    return _table("Seconds per step, and peak memory", header, rows)
 
 
 def _rank_table(found: dict[str, Any]) -> Table:
-    header = ("variant", "tokens/s of each", "of one alone", "efficiency", "weights", "gradients")
+    header = ("variant", "tokens/s per rank", "one alone", "efficiency", "weights", "gradients")
     rows = []
     for row in found["variants"]:
         speeds, moved = row["tokens_per_s_per_rank"], row.get("communicated_bytes_per_step")
@@ -204,11 +207,11 @@ def _rank_table(found: dict[str, Any]) -> Table:
         if moved is not None:
             sizes = [f"{moved[kind] / 2**20:,.2f} MiB" for kind in ("weights", "gradients")]
         rows.append((row["variant"], each, *alone, *sizes))
-    return _table("each rank, and what it receives from the others in a step", header, rows)
+    return _table("Each rank, and what it receives from the others per step", header, rows)
 
 
 def remarks(found: dict[str, Any]) -> list[str]:
-    """What a reader must know beside the table."""
+    """Return the remarks that a reader needs beside the tables."""
     settings, said = found["settings"], []
     said.append(
         f"attention: {settings['attention']}; mixing matrices: {settings['form']}; documents "
@@ -216,12 +219,12 @@ def remarks(found: dict[str, Any]) -> list[str]:
     )
     if not found["interleaved"]:
         said.append(
-            "the variants were measured one after another: what disturbed one of them did not "
-            "disturb the others"
+            "the variants were measured one after another, so a disturbance may have affected "
+            "only some of them"
         )
     if settings["compile"]:
         compiling = [f"{r['variant']} {r['compile_seconds']:.1f} s" for r in found["variants"]]
-        said.append(f"compilation, not in the times: {', '.join(compiling)}")
+        said.append(f"compilation, not included in the times: {', '.join(compiling)}")
     if "standard_to_plain" in found:
         ratio = found["standard_to_plain"]
         said.append(
@@ -234,8 +237,8 @@ def remarks(found: dict[str, Any]) -> list[str]:
     if "CUDA" not in found["environment"]["clock"] and busy < _BUSY * threads:
         by_cpu = [f"{r['variant']} {r['ratio_by_cpu_time']:.3f}x" for r in found["variants"]]
         said.append(
-            f"only {busy:.2f} of {threads} threads were at work: other processes took part of the "
-            f"machine, or a step is too small to measure. By CPU time: {', '.join(by_cpu)}"
+            f"only {busy:.2f} of {threads} threads were busy: either other processes used the "
+            f"machine, or the step is too small to measure. By CPU time: {', '.join(by_cpu)}"
         )
     return said
 

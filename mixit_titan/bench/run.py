@@ -1,4 +1,4 @@
-"""One point of a benchmark, measured by this process and the other ranks, if there are any."""
+"""Measures one point of a benchmark, by this process and the other ranks, if there are any."""
 
 import contextlib
 import gc
@@ -41,9 +41,9 @@ def run_point(
     profile_to: Path | None = None,
     note: Note = lambda text: None,
 ) -> dict[str, Any] | None:
-    """What bench.json holds, on rank 0; None on the others. Every rank calls this, and all take the
-    same steps of the same models in the same order. `profile_to`: a folder for a profile of each
-    variant."""
+    """Return the contents of bench.json on rank 0, and None on the others. Every rank calls this,
+    and all take the same steps of the same models in the same order. `profile_to` is a folder for a
+    profile of each variant."""
     with (
         _trainers(),
         nothing_to_save(),
@@ -60,7 +60,7 @@ def run_point(
             times |= _measure(point, group, rounds, folder, profile_to, note)
         peaks = {}
         for variant in variants:
-            note(f"{variant}: peak of its memory")
+            note(f"{variant}: measuring peak memory")
             peak = peak_memory(lambda v=variant: build_steps(v, point, folder))
             _clear()
             peaks[variant] = highest(peak)
@@ -77,12 +77,12 @@ def run_point(
 
 @contextlib.contextmanager
 def _trainers() -> Iterator[None]:
-    """Within, there may be several trainers: torchtitan says of each but the first that there is a
-    process group already, and turns the collection of garbage off for good."""
+    """A context in which several trainers may exist. For each one after the first, torchtitan would
+    warn that a process group exists already, and it would turn garbage collection off for good."""
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        # All variants are compiled from one Block.forward, each by an entry in one cache.
+        # All variants are compiled from one Block.forward, each as one entry of a cache.
         with torch._dynamo.config.patch(recompile_limit=_MANY):
             yield
     finally:
@@ -91,7 +91,7 @@ def _trainers() -> Iterator[None]:
 
 
 def _join(point: Point, folder: Path) -> None:
-    """The process group, as the first trainer would make it."""
+    """Create the process group as the first trainer would."""
     run = load_variant(point, "standard", folder)
     utils.device_module.set_device(local_device())
     offload = run.training.enable_cpu_offload
@@ -106,7 +106,7 @@ def _measure(
     profile_to: Path | None,
     note: Note,
 ) -> dict[str, Times]:
-    """The models of these variants are there at once."""
+    """Measure these variants, whose models are in memory at the same time."""
     models: dict[str, Steps] = {}
     for variant in variants:
         note(f"{variant}: building")
@@ -116,7 +116,7 @@ def _measure(
     if profile_to is not None:
         rank = dist.get_rank()
         for variant, model in models.items():
-            # All ranks take the steps; each has its own trace, and rank 0 the plain name.
+            # All ranks take the steps; each writes its own trace, and rank 0 gets the plain name.
             profile(model, variant, profile_to if rank == 0 else profile_to / f"rank_{rank}")
     for model in models.values():
         model.close()
@@ -126,7 +126,7 @@ def _measure(
 
 
 def _clear() -> None:
-    """What a model that is gone has left in memory and in the compiler's caches."""
+    """Free what a deleted model has left in memory and in the compiler's caches."""
     torch._dynamo.reset()
     gc.collect()
     if has_gpu():
@@ -136,7 +136,7 @@ def _clear() -> None:
 def result(
     point: Point, times: Mapping[str, Times], peaks: Mapping[str, Peak], interleaved: bool = True
 ) -> dict[str, Any]:
-    """`times` are those of the slowest rank."""
+    """Assemble the contents of bench.json; `times` are those of the slowest rank."""
     rounds = len(times["standard"].steps)
     found: dict[str, Any] = {
         "measured": True,
@@ -156,5 +156,5 @@ def result(
 
 
 def peak_flops() -> float:
-    """Of this GPU in bfloat16; NaN where nobody knows it."""
+    """Return the peak bfloat16 FLOPs per second of this GPU, or NaN if unknown."""
     return utils.get_peak_flops(torch.cuda.get_device_name()) if has_gpu() else math.nan

@@ -1,5 +1,5 @@
-"""The run that is measured: a config file, or a run that is made of options, changed by them; with
-random tokens in place of its data, and without what is not training."""
+"""The run that is measured: that of a config file, or one made from options, with random tokens in
+place of its data and without anything that is not training."""
 
 import copy
 import dataclasses
@@ -38,7 +38,7 @@ AXES: dict[str, tuple[str, ...] | None] = {
     "documents": _SWITCH,
     "chunks": None,
 }
-"""What can be scanned -> its words; None: numbers."""
+"""What can be scanned, with the allowed words; None: numbers."""
 
 _WITHOUT_A_CONFIG = {
     "model": {"flavor": "debug"},
@@ -47,11 +47,11 @@ _WITHOUT_A_CONFIG = {
 }
 _NEVER = 2**31 - 1
 
-_LONGEST = 20  # digits, and more than any size has
+_LONGEST = 20  # digits, more than any size has
 
 
 def split_axes(args: BenchArguments) -> list[BenchArguments]:
-    """The arguments of each point: with one value for each axis."""
+    """Return the arguments of each point, with a single value for each axis."""
     values = [_values(axis, getattr(args, axis)) for axis in AXES]
     return [
         dataclasses.replace(args, **dict(zip(AXES, point, strict=True)))
@@ -73,12 +73,12 @@ def _values(axis: str, text: str | None) -> list[str | None]:
         if word == "0":
             raise ConfigError(f"{option} is 0: it must be at least 1")
     if axis == "graphs" and "on" in words and not has_gpu():
-        raise ConfigError("--graphs on needs an NVIDIA GPU, and there is none here: leave it out")
+        raise ConfigError("--graphs on needs an NVIDIA GPU, which this machine lacks: leave it out")
     return list(dict.fromkeys(words))
 
 
 def run_table(args: BenchArguments) -> Table:
-    """The run of one point as a file would say it, but for its variant."""
+    """Return the run of one point as a config file would describe it, but without its variant."""
     if args.config is None:
         table = copy.deepcopy(_WITHOUT_A_CONFIG)
         apply_overrides(table, list(args.overrides))
@@ -93,12 +93,12 @@ def run_table(args: BenchArguments) -> Table:
     if not any(word.startswith(("--data.path", "--data.sources")) for word in args.overrides):
         kept = {k: v for k, v in data.items() if k not in ("tokenizer", "sources")}
         table["data"] = kept | {"path": SYNTHETIC}
-    # Off: what is not training.
+    # Turned off because it is not training.
     table |= {"checkpoint": {"enable": False}, "validator": {"enable": False}}
     table |= {"metrics": {"log_freq": _NEVER}, "profiler": {}}
     for key in ("dump_folder", "eval"):
         table.pop(key, None)
-    # What a variant trains, at every step.
+    # Which weights are trained must be the same at every step.
     table["optimizer"] = {k: v for k, v in _section(table, "optimizer").items() if k != "groups"}
     return table
 
@@ -111,7 +111,7 @@ def _section(table: Table, name: str) -> Table:
 
 
 def _options(args: BenchArguments) -> dict[str, dict[str, Any]]:
-    """Section -> key -> what an option says of it; None: nothing."""
+    """Return section -> key -> the value given by an option, or None if it was not given."""
 
     def number(text: str | None) -> int | None:
         return None if text is None else int(text)
@@ -142,19 +142,19 @@ def _options(args: BenchArguments) -> dict[str, dict[str, Any]]:
 
 
 def read_point(args: BenchArguments, ranks: int) -> Point:
-    """The point of arguments with one value for each axis."""
+    """Return the point for arguments with a single value for each axis."""
     run = run_table(args)
     if run.get("device") == "gpu" and not has_gpu():
         check_device()
         raise ConfigError(
-            f"{args.config} is for GPUs and there is none here: a small model with its settings "
-            f"is measured on the CPU by {small_model(run)}"
+            f"{args.config} is for GPUs and this machine has none: a small model with its settings "
+            f"can be measured on the CPU by {small_model(run)}"
         )
     return plan_point(run, ranks, args.config or "the command line")
 
 
 def plan_point(run: Table, ranks: int, where: str, gpu: Gpu | None = None) -> Point:
-    """`gpu`: what each rank has, whatever this machine has."""
+    """Plan a point without running it; `gpu` is what each rank has, whatever this machine has."""
     standard, mixit = (plan_variant(run, name, ranks, where, gpu) for name in ("standard", "mixit"))
     sections = standard.sections
     dims = ParallelDims.from_config(sections.parallelism, ranks)
@@ -190,7 +190,7 @@ def _attention(plan: Plan) -> str:
 
 
 def plan_variant(run: Table, variant: str, ranks: int, where: str, gpu: Gpu | None = None) -> Plan:
-    """The run with this variant, whichever it has itself. `gpu`: as in `plan_point`."""
+    """Return the run with this variant in place of its own; `gpu` is as in `plan_point`."""
     own = ("stack", "variant", "mixer", "freeze")
     model = {key: value for key, value in run["model"].items() if key not in own}
     model["stack"] = variant
@@ -202,6 +202,7 @@ def plan_variant(run: Table, variant: str, ranks: int, where: str, gpu: Gpu | No
 
 
 def load_variant(point: Point, variant: str, folder: Path) -> Trainer.Config:
-    """What builds the trainer of a variant, anew at each call; it writes to `folder`."""
+    """Return a function that builds a new trainer of the variant at each call; the trainer writes
+    to `folder`."""
     run = point.run | {"dump_folder": str(folder)}
     return with_data(plan_variant(run, variant, point.ranks, "the run"))

@@ -1,5 +1,5 @@
-"""Several points: each in a process of its own, because what an allocator keeps from one shape
-changes the speed of the next. A scan that was interrupted resumes with the points it lacks."""
+"""Measures several points, each in its own process, because what an allocator keeps from one shape
+changes the speed of the next. An interrupted scan resumes with the points that are missing."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ def scan_jobs(
     out: Path,
     measure: Callable[[int, Path], object],
 ) -> list[Job]:
-    """A job for each point. `measure(number, folder)` writes bench.json of that point into the
-    folder."""
+    """Return a job for each point. `measure(number, folder)` writes the bench.json of that point
+    into the folder."""
 
     def job(number: int, folder: Path) -> Job:
         wanted = {**points[number].as_json(), "rounds": rounds}
@@ -42,12 +42,14 @@ def scan_jobs(
 
 
 def scanned(points: Sequence[Point]) -> list[str]:
-    """The axes along which the points differ; the first is the horizontal one of the figure."""
+    """Return the axes along which the points differ; the first is the horizontal axis of the
+    figure."""
     settings = [point.as_json() for point in points]
     return [axis for axis in AXES if len({axis_value(s, axis) for s in settings}) > 1]
 
 
 def point_name(point: Point, axes: Sequence[str]) -> str:
+    """Return the name of a point's folder, made of its values along the axes."""
     settings = point.as_json()
     return "_".join(f"{axis}-{axis_value(settings, axis)}" for axis in axes)
 
@@ -55,7 +57,8 @@ def point_name(point: Point, axes: Sequence[str]) -> str:
 def read_saved(
     place: Path, wanted: dict[str, Any], variants: Sequence[str]
 ) -> dict[str, Any] | None:
-    """A point that was measured with the same settings, on the same machine, with the same code."""
+    """Return a point if it was measured with the same settings, on the same machine, with the same
+    code."""
     saved = json_if_good(place / "bench.json", MEASURED)
     if saved is None or saved["settings"] != wanted or not _same_environment(saved):
         return None
@@ -64,13 +67,14 @@ def read_saved(
 
 def _same_environment(saved: dict[str, Any]) -> bool:
     here = environment()
-    if saved["settings"]["ranks"] > 1:  # ranks share the cores: each has fewer threads
+    if saved["settings"]["ranks"] > 1:  # ranks share the cores, so each has fewer threads
         here["threads"] = saved["environment"]["threads"]
     return saved["environment"] == here
 
 
 def write_scan(points: Sequence[Point], jobs: Sequence[Job], folder: Path) -> dict[str, Any]:
-    """bench.json and bench.png of the points, whose jobs are done; returns what the first holds."""
+    """Write bench.json and bench.png for the points, whose jobs are done, and return the contents
+    of the former."""
     axis, *others = scanned(points)
     measured = [job.result for job in jobs]
     found = {"scanned": [axis, *others], "points": measured}

@@ -1,4 +1,4 @@
-"""What a step of a point takes, to be said before it is measured: from arithmetic alone."""
+"""The size of a step, printed before it is measured; computed from arithmetic alone."""
 
 import os
 from collections.abc import Sequence
@@ -10,14 +10,15 @@ from mixit_titan.bench.steps import PLAIN
 from mixit_titan.device import has_gpu
 
 _CORE = 1e11
-"""FLOPs per second that no core of a CPU exceeds in float32."""
+"""FLOPs per second in float32 that no CPU core exceeds."""
 _LONG = 600
-"""Seconds that a measurement on a CPU may take at least, before it is said to be long."""
+"""Seconds that a measurement on a CPU must take at least before a warning that it is long."""
 _SMALL = {"--batch": 1, "--seq-len": 256, "--vocab": 1024}
 
 
 def size_of_step(point: Point, variants: Sequence[str]) -> str:
-    """`a step of each rank: 4,096 tokens (4 x 1,024), 0.52 TFLOP (standard), at least 0.9 GiB`"""
+    """Say `a step of each rank: 4,096 tokens (4 x 1,024), 0.52 TFLOP (standard), at least 0.9
+    GiB`."""
     tokens = f"{point.batch} x {point.seq_len:,}"
     if point.microbatches > 1:
         tokens += f", in {point.microbatches} microbatches"
@@ -30,8 +31,8 @@ def size_of_step(point: Point, variants: Sequence[str]) -> str:
 
 
 def too_long(point: Point, variants: Sequence[str], rounds: int) -> str | None:
-    """Why it is not for the CPUs of this machine, and which options make it small. None: it is, or
-    there is a GPU."""
+    """Say why the point is too large for the CPUs of this machine, and which options make it small;
+    None if it is not, or if there is a GPU."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     steps = 1 + LEAST_WARM_UP + rounds
     work = steps * point.data_parallel * sum(_flops(point, variant) for variant in variants)
@@ -49,6 +50,6 @@ def too_long(point: Point, variants: Sequence[str], rounds: int) -> str | None:
 
 
 def _flops(point: Point, variant: str) -> int:
-    """Of one step, on each data-parallel rank."""
+    """Return the FLOPs of one step on each data-parallel rank."""
     name = "standard" if variant == PLAIN else variant
     return point.tokens * point.counts(name).flops_per_token

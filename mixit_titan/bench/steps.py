@@ -1,4 +1,4 @@
-"""Training steps, one at a time and with a clock: the trainer's own, and the plain Llama's."""
+"""Training steps taken one at a time under a clock: the trainer's own, and the plain Llama's."""
 
 import contextlib
 from pathlib import Path
@@ -18,36 +18,40 @@ from mixit_titan.device import local_device
 from mixit_titan.model.stack import as_folder
 
 PLAIN = "plain"
-"""Stands beside the variants: the plain PyTorch Llama. It is never compiled."""
+"""A variant's name for the plain PyTorch Llama, which is never compiled."""
 
 PHASES = ("data", "forward_backward", "optimizer")
-"""A CUDA graph holds both passes, and a chunked loss runs them through each other: nothing can be
-timed between them."""
+"""Forward and backward are one phase: a CUDA graph holds both passes and a chunked loss interleaves
+them, so nothing can be timed between them."""
 
 
 class Clock(Protocol):
+    """Measures the seconds of each phase of a step."""
+
     def start(self) -> None: ...
 
     def lap(self, phase: str) -> None: ...
 
 
 class Steps(Protocol):
+    """A model whose training steps can be timed."""
+
     def step(self, clock: Clock, microbatches: int | None = None) -> None:
-        """One step; `microbatches`: how many it accumulates, in place of the run's number."""
+        """Take one step; `microbatches` replaces the number that the run accumulates."""
 
     def close(self) -> None:
-        """Give back what would stay."""
+        """Release what would outlive the model."""
 
 
 def build_steps(variant: str, point: Point, folder: Path) -> Steps:
-    """`folder` is for what a trainer writes, such as its config."""
+    """Build the steps of a variant; its trainer writes files such as its config to `folder`."""
     if variant == PLAIN:
         return PlainSteps(load_variant(point, "standard", folder), point)
     return TrainerSteps(load_variant(point, variant, folder / as_folder(variant)))
 
 
 class TrainerSteps:
-    """The body of the loop in torchtitan's `Trainer.train`, without saving and validating."""
+    """The loop body of torchtitan's `Trainer.train`, without saving and validating."""
 
     def __init__(self, run: Trainer.Config) -> None:
         self.trainer = run.build()
@@ -72,13 +76,14 @@ class TrainerSteps:
         return loss
 
     def close(self) -> None:
-        """CUDA graphs of all trainers of this process go at once."""
+        """Release the CUDA graphs, which all trainers of this process share."""
         self.batches.close()
         self.trainer.close()
 
 
 class PlainSteps:
-    """A loop as one writes it in plain PyTorch, on the same rows: no documents, no FSDP2."""
+    """A loop as one would write it in plain PyTorch, on the same rows but without documents or
+    FSDP2."""
 
     def __init__(self, run: Trainer.Config, point: Point) -> None:
         self.device, self.microbatches = local_device(), point.microbatches

@@ -1,15 +1,15 @@
 """gigatoken as the encoder of `prepare`: the ids of tiktoken and tokenizers, many times as fast.
 
-That the ids are the same is checked in every preparation: each process compares the first megabyte
-of its documents, and then one document in 512, to what the library gives that defines the ids.
+Every preparation checks that the ids are the same: each process compares the first megabyte of its
+documents, and then one document in 512, to the library that defines the ids.
 
-What gigatoken 0.10 does otherwise, and what is done about it here:
-- It takes a special token in a text for one: it is built without any.
-- It knows Unicode 17, and tiktoken 0.14 and tokenizers 0.23 know 16: a letter, number or mark that
-  is new in 17 is cut otherwise. Documents with one are left to the other library
+Where gigatoken 0.10 differs, and what is done about it:
+- It encodes special tokens in a text as such: it is built without any.
+- It knows Unicode 17, while tiktoken 0.14 and tokenizers 0.23 know 16: a letter, number or mark
+  that is new in 17 is split differently. Documents with one are left to the other library
   (`python -m tests.data.fuzz_encoders --characters` compares all characters).
-- It remembers every word that it has met: it is built anew when it holds too much.
-- tiktoken gives up on very long runs of spaces, and our encoder cuts such a text: documents that
+- It caches every word that it has met: it is rebuilt when it holds too much.
+- tiktoken gives up on very long runs of spaces, and our encoder splits such a text: documents that
   may have one are left to it.
 """
 
@@ -34,11 +34,11 @@ from mixit_titan.files import json_text
 EncoderName = Literal["auto", "gigatoken", "tiktoken", "tokenizers"]
 
 _COMPARED = 2**20  # bytes of the first documents of a process, all of which are compared
-_SHARE = 512  # one document in so many is compared after that
-_HELD = 2**28  # bytes that gigatoken may hold of what it has met
-_LONG = 2**19  # bytes of a text in which tiktoken may give up
+_SHARE = 512  # after that, one document in this many is compared
+_HELD = 2**28  # bytes that gigatoken's cache may hold
+_LONG = 2**19  # bytes of a text on which tiktoken may give up
 
-# The patterns that gigatoken knows, by those of the ranks: they cut the same pieces.
+# gigatoken's equivalents of the patterns of rank files: they cut the same pieces.
 _KNOWN_PATTERNS = {
     GPT2: r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     GPT4: (
@@ -48,14 +48,14 @@ _KNOWN_PATTERNS = {
     LLAMA3: LLAMA3,
     GPT4O: GPT4O,
 }
-# Letters, numbers and marks of Unicode 17 that 16 does not have, with what lies between them.
+# Letters, numbers and marks that are new in Unicode 17, with what lies between them.
 _NEW_CHARACTERS = re.compile(
     "[\u088f\u0c5c\u0cdc\u1acf-\u1aeb\ua7ce-\ua7d4\ua7f1\U00010940-\U0001095f\U00010ec5-\U00010efb"
     "\U00011b60-\U00011b67\U00011db0-\U00011de9\U00016ea0-\U00016ed3\U00016ff2-\U00016ff6"
     "\U000187f8-\U000187ff\U00018d09-\U00018df2\U0001e6c0-\U0001e6ff\U0002b73a-\U0002b73f"
     "\U0002cea2-\U0002cead\U000323b0-\U00033479]"
 )
-# How they begin in UTF-8, in one byte and in two or three: most texts are ruled out by the first.
+# Their first byte in UTF-8, which rules out most texts, and their first two or three.
 _LEADS = (b"\xe0", b"\xe1", b"\xea", b"\xf0")
 _BEGINNINGS = re.compile(
     rb"\xe0(?:\xa2\x8f|[\xb1\xb3]\x9c)|\xe1\xab|\xea\x9f"
@@ -69,23 +69,23 @@ class EncodersDiffer(Exception):
     def __init__(self, document: int) -> None:
         super().__init__(document)
         self.document = document
-        """Its place among the texts."""
+        """The index of the text."""
 
 
 class FastEncoder:
-    """Encodes as `exact` does."""
+    """Encodes exactly as `exact` does."""
 
     def __init__(self, exact: Encoder, build: Callable[[], Any]) -> None:
         self.exact, self.build = exact, build
         self.gigatoken = build()
-        # It imports much when it is first used: here, before the workers are forked, and once.
+        # Its first use imports a lot: do that once, before the workers are forked.
         self.gigatoken.encode_batch([b""], parallel=False)
         self.name = "gigatoken"
         self.dtype = exact.dtype
         self.process = -1
 
     def encode(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of all texts, each with its end-of-text id, and how many each has."""
+        """The tokens of all texts, each followed by its end-of-text id, and the length of each."""
         if self.process != os.getpid():
             self._begin()
         aside = [place for place, text in enumerate(texts) if _is_left_to_exact(text)]
@@ -104,7 +104,7 @@ class FastEncoder:
         return tokens, lengths
 
     def _begin(self) -> None:
-        """In a process of its own, also after a fork."""
+        """Set up the state of a process, also after a fork."""
         self.process, self.draw = os.getpid(), np.random.default_rng()
         self.compared = 0
         self.limit = _resident() + _HELD
@@ -112,7 +112,7 @@ class FastEncoder:
     def _encode_with_exact(
         self, texts: Sequence[bytes], aside: list[int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Texts of which some are left to the exact encoder."""
+        """Encode texts of which some are left to the exact encoder."""
         parts: list[tuple[np.ndarray, np.ndarray]] = []
         start = 0
         for place in [*aside, len(texts)]:
@@ -129,7 +129,7 @@ class FastEncoder:
     def _by_gigatoken(self, texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         if not texts:
             return np.empty(0, dtype=self.dtype), np.empty(0, dtype=np.int64)
-        # On this thread: its pool of threads would be without any after a fork.
+        # On this thread: after a fork, its thread pool would have no threads.
         found = self.gigatoken.encode_batch(list(texts), parallel=False).layout
         ids, bounds = np.asarray(found.content.data), np.asarray(found.offsets)
         lengths = np.diff(bounds) + 1
@@ -159,7 +159,7 @@ def _is_left_to_exact(text: bytes) -> bool:
 
 
 def _resident() -> int:
-    """Bytes of memory that this process has; 0 where the system does not say."""
+    """Bytes of memory that this process uses; 0 where the system does not tell."""
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -169,13 +169,13 @@ def _resident() -> int:
 def choose_encoder(
     tokenizer: BaseTokenizer, dtype: np.dtype, name: EncoderName
 ) -> tuple[Encoder | FastEncoder, str]:
-    """The encoder of this name, and one sentence that says which it is and why."""
+    """The encoder with this name, and one sentence that says which one it is and why."""
     exact = Encoder(tokenizer, dtype)
     fast_name = () if exact.name == "bytes" else ("gigatoken",)
     if name not in ("auto", exact.name, *fast_name):
         raise ConfigError(
-            f"--encoder {name} is not for this tokenizer, whose encoder is {exact.name}: leave the "
-            "option out"
+            f"--encoder {name} does not support this tokenizer, whose encoder is {exact.name}: "
+            "leave the option out"
         )
     if name == exact.name or exact.name == "bytes":
         return exact, f"Encoding with {exact.name}"
@@ -191,7 +191,8 @@ def choose_encoder(
 
 
 def _builder(tokenizer: BaseTokenizer) -> Callable[[], Any]:
-    """What makes gigatoken of this tokenizer; a ConfigError that says why it cannot be."""
+    """A function that builds gigatoken from this tokenizer; raises a ConfigError that says why it
+    cannot."""
     if importlib.util.find_spec("gigatoken") is None:
         raise ConfigError("gigatoken, which is faster, is not installed")
     from gigatoken import Tokenizer
@@ -209,13 +210,13 @@ def _builder(tokenizer: BaseTokenizer) -> Callable[[], Any]:
             raise
         except BaseException as error:  # a panic of the library is not an Exception
             said = " ".join(str(error).split())
-            raise ConfigError(f"gigatoken does not know this tokenizer ({said:.100})") from None
+            raise ConfigError(f"gigatoken does not support this tokenizer ({said:.100})") from None
 
     return build
 
 
 def _byte_level_form(tokenizer: HuggingFaceTokenizer) -> str:
-    """The tokenizer.json of a byte-level BPE, without its special tokens and what it adds."""
+    """The tokenizer.json of a byte-level BPE, without special tokens and post-processing."""
     form = json.loads(tokenizer.tokenizer.to_str())
     steps = form["pre_tokenizer"] or {}
     steps = [step["type"] for step in steps.get("pretokenizers", [steps]) if step]

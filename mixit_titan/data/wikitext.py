@@ -1,4 +1,4 @@
-"""WikiText's lines as articles."""
+"""Turns WikiText's lines into articles."""
 
 import io
 import re
@@ -12,13 +12,14 @@ _TITLE = re.compile(rb" = (?!= ).*(?<! =) = \n")
 
 
 def read_articles(files: Iterable[Path], text_key: str) -> Iterator[bytes]:
-    """The articles of one split: of text files, or of the hub's tables with a line a row."""
+    """The articles of one split, from text files, or from the hub's tables with one line per
+    row."""
     return articles(chain.from_iterable(_lines(file, text_key) for file in files))
 
 
 def articles(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Joined, the articles are the lines. An article begins at a title: ` = Title = ` between two
-    empty lines, because tables have lines of that form too."""
+    """The articles; joined, they are the lines. An article begins at a title, ` = Title = `,
+    between two empty lines, because lines in tables have that form, too."""
     article, size = [], 0
     line, following = b"", iter(lines)
     for after in chain(following, [b""]):

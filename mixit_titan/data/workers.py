@@ -1,7 +1,7 @@
-"""Documents to token ids, by several processes; the results come in the order of the documents.
+"""Documents to token ids, by several processes; results come in the order of the documents.
 
 A worker reads the row groups of a table by itself. Documents of other files are read by this
-process, and sent.
+process and sent.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from mixit_titan.data.splits import FileEnd, Part, RowGroup
 from mixit_titan.errors import ConfigError
 
 _BATCH = 2**18  # bytes that a worker gets at once
-_QUEUED = 2  # tasks that a worker has: one at work, one to continue with
-_AHEAD = 4  # tasks per worker that may be under way while the first of them is not done
+_QUEUED = 2  # tasks of a worker: the current one, and one to continue with
+_AHEAD = 4  # tasks per worker that may be in flight while the first of them is not done
 
 
 class Texts(NamedTuple):
-    """Texts of one split, in its order. The splits' shards do not depend on each other."""
+    """Texts of one split, in their order. The shards of the splits do not depend on each other."""
 
     split: str
     texts: list[bytes]
@@ -40,7 +40,7 @@ class DocumentDiffers(Exception):
     def __init__(self, split: str, document: int) -> None:
         super().__init__(split, document)
         self.split, self.document = split, document
-        """Its place among those of the split that were not yet given."""
+        """Its place among the documents of the split that have not been yielded yet."""
 
 
 Task = Texts | RowGroup | FileEnd
@@ -50,8 +50,8 @@ Result = list[EncodedBatch] | FileEnd | ConfigError | DocumentDiffers
 def encoded(
     parts: Iterable[Part], encoder: Encoder | FastEncoder, workers: int
 ) -> Iterator[EncodedBatch | FileEnd]:
-    """The documents of each split in their order; the end of a file when nobody reads it any
-    more."""
+    """The documents of each split in their order, and the end of each file once it is no longer
+    read."""
     tasks = _tasks(parts)
     if workers == 1:
         results = (_result(task, encoder) for task in tasks)
@@ -134,7 +134,7 @@ def _in_order(tasks: Iterator[Task], workers: list[Connection]) -> Iterator[Resu
 
 
 def _send_task(connection: Connection, task: Task) -> None:
-    """Texts go as they are: what is pickled is copied once more at each end."""
+    """Texts are sent as bytes, because pickling would copy them once more at each end."""
     if isinstance(task, Texts):
         connection.send((task.split, [len(text) for text in task.texts]))
         connection.send_bytes(b"".join(task.texts))
@@ -175,7 +175,7 @@ def _receive_result(connection: Connection) -> Result:
 def _alive() -> Iterator[None]:
     try:
         yield
-    except (EOFError, OSError):  # a plain OSError where a message was cut short
+    except (EOFError, OSError):  # a plain OSError if a message was truncated
         raise ConfigError(
             "a worker process died, perhaps for lack of memory: run the same command again to "
             "resume, with fewer --workers"
@@ -184,8 +184,8 @@ def _alive() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _processes(encoder: Encoder | FastEncoder, workers: int) -> Iterator[list[Connection]]:
-    """Workers are forked: they share the tokenizer's tables. They end when this end of their pipe
-    is closed, also by the death of this process."""
+    """Workers are forked, so that they share the tokenizer's tables. They end when this end of
+    their pipe is closed, even by the death of this process."""
     context = multiprocessing.get_context("fork")
     ours: list[Connection] = []
     processes = []
@@ -207,11 +207,11 @@ def _processes(encoder: Encoder | FastEncoder, workers: int) -> Iterator[list[Co
 
 def _work(encoder: Encoder | FastEncoder, connection: Connection, others: list[Connection]) -> None:
     for other in others:
-        other.close()  # else this process would keep the pipes of the others open
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+        other.close()  # otherwise this process would keep the pipes of the others open
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-    # A thread of its own takes what is sent: else both ends could wait for the other to receive.
+    # A thread receives tasks: otherwise both ends could wait for the other to receive.
     threading.Thread(target=_take, args=(connection, tasks), daemon=True).start()
     with contextlib.suppress(ConnectionError):
         while (task := tasks.get()) is not None:
@@ -219,7 +219,8 @@ def _work(encoder: Encoder | FastEncoder, connection: Connection, others: list[C
 
 
 def _take(connection: Connection, tasks: queue.SimpleQueue) -> None:
-    """Until the other end is closed, also in the midst of a message: a plain OSError."""
+    """Receive tasks until the other end is closed, even in the middle of a message (a plain
+    OSError)."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             tasks.put(_receive_task(connection))

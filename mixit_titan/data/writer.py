@@ -1,4 +1,4 @@
-"""Token shards written so that each is whole or not there."""
+"""Writes token shards so that each is either complete or absent."""
 
 import contextlib
 import hashlib
@@ -25,7 +25,7 @@ _BUFFER = 2**20
 
 
 class ShardFile:
-    """One file of a shard: under another name until it is on the disk."""
+    """One file of a shard, under a temporary name until it is on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,11 +34,12 @@ class ShardFile:
         self.hash = hashlib.sha256()
 
     def write(self, values: np.ndarray) -> None:
+        """Append values."""
         self.file.write(values)
         self.hash.update(values)
 
     def finish(self) -> str:
-        """The checksum."""
+        """Flush the file to disk, give it its name and return its checksum."""
         self.file.flush()
         os.fsync(self.file.fileno())
         self.file.close()
@@ -46,14 +47,16 @@ class ShardFile:
         return self.hash.hexdigest()
 
     def discard(self) -> None:
-        with contextlib.suppress(OSError):  # what is buffered may not fit on the disk
+        """Delete the file."""
+        with contextlib.suppress(OSError):  # buffered data may not fit on the disk
             self.file.close()
         self.part.unlink(missing_ok=True)
 
 
 class SplitWriter:
-    """The shards of one split. A shard is finished by the document that brings it to the journal's
-    `shard_tokens`: no document lies in two. A shard that is unfinished on leaving is removed."""
+    """Writes the shards of one split. A shard ends with the document that brings it to the
+    journal's `shard_tokens`, so that no document is in two shards. A shard that is incomplete on
+    exit is removed."""
 
     def __init__(self, journal: Journal, split: str) -> None:
         self.journal, self.split, self.folder = journal, split, journal.folder
@@ -62,11 +65,13 @@ class SplitWriter:
 
     @property
     def name(self) -> str:
+        """The name of the shard that is being written."""
         return f"{self.split}-{len(self.journal.shards.get(self.split, [])):05}"
 
     def add(self, batch: EncodedBatch) -> None:
+        """Write a batch, to as many shards as it fills."""
         ends = np.cumsum(batch.lengths)
-        document = token = 0  # of the batch, that are written
+        document = token = 0  # of the batch, written so far
         while document < len(ends):
             if not self.files:
                 self._begin()
@@ -88,6 +93,7 @@ class SplitWriter:
             self.files[ending] = ShardFile(self.folder / f"{self.name}.{ending}")
 
     def finish(self) -> None:
+        """Finish the current shard, if there is one."""
         if not self.files:
             return
         shard = Shard(
@@ -102,7 +108,7 @@ class SplitWriter:
         self.enter(shard)
 
     def enter(self, shard: Shard) -> None:
-        """Say that it is on the disk."""
+        """Record a shard that is on disk."""
         self.journal.add(self.split, shard)
 
     def __enter__(self) -> "SplitWriter":
@@ -120,7 +126,7 @@ def write_shards(
     workers: int,
     on_batch: Callable[[EncodedBatch], None],
 ) -> None:
-    """Those that the journal does not have yet."""
+    """Write the shards that the journal does not have yet."""
     writers: dict[str, SplitWriter] = {}
     done = journal.documents()
     wanted = following(done)
@@ -151,18 +157,19 @@ def write_shards(
 
 
 class FileUse:
-    """Which files that were fetched are in finished shards. Those are deleted, and not fetched
-    again to resume."""
+    """Tracks which fetched files are completely in finished shards. Those are deleted, and are not
+    fetched again when a preparation resumes."""
 
     def __init__(self, journal: Journal, files: FetchedFiles) -> None:
         self.journal, self.files = journal, files
         files.unneeded = self._in_shards()
         files.ahead = AT_ONCE
         self.documents: Counter[str] = Counter()
-        """Of the file that is read."""
+        """Documents by split in the file that is being read."""
         self.shards = 0
 
     def end(self, end: FileEnd) -> None:
+        """Record the end of a file, and delete files that are no longer needed."""
         self.journal.files[end.name] = dict(self.documents + end.left_out)
         self.documents.clear()
         shards = sum(map(len, self.journal.shards.values()))
@@ -170,7 +177,7 @@ class FileUse:
             return
         self.shards = shards
         with writing(self.journal.folder):
-            self.journal.write()  # which says that they need not be there
+            self.journal.write()  # which records that they are no longer needed
             for name in self._in_shards():
                 self.files.release(name)
 
@@ -182,14 +189,14 @@ class FileUse:
 def _differ(encoder: FastEncoder, error: DocumentDiffers, done: Counter[str]) -> ConfigError:
     number, exact = done[error.split] + error.document + 1, encoder.exact.name
     return ConfigError(
-        f"gigatoken does not give document {number:,} of {error.split} the ids of {exact}: run the "
-        f"same command with --encoder {exact} to resume with that"
+        f"gigatoken does not give document {number:,} of {error.split} the same ids as {exact}: "
+        f"run the same command with --encoder {exact} to resume with that"
     )
 
 
 def _check_splits(splits: set[str], corpus: Corpus) -> None:
     if not splits:
-        raise ConfigError(f"{corpus.name} is empty: there is no text in it")
+        raise ConfigError(f"{corpus.name} is empty: it contains no text")
     for split in ("train", "validation"):
         if split not in splits:
             raise ConfigError(

@@ -20,6 +20,7 @@ from mixit_titan.evaluation.likelihood import Share, plain_forward
 from mixit_titan.evaluation.ranks import joined
 from mixit_titan.evaluation.tasks import evaluate_tasks, load_tasks
 from mixit_titan.evaluation.text import text_loss
+from mixit_titan.fields import Group
 from mixit_titan.files import json_text, write_json
 from mixit_titan.jobs.lock import locked
 from mixit_titan.ranges import COUNT, NOT_NEGATIVE, Range
@@ -40,22 +41,22 @@ class EvalArguments:
 
     run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_DIR")]
     """The folder of a training run (its dump_folder)."""
-    tasks: str | None = None
+    tasks: Annotated[str | None, Group("what is evaluated")] = None
     """Tasks of the harness, or folders of its YAML files, separated by commas."""
     text: Path | None = None
     """A text file, .jsonl or .parquet; a folder of such files; or a folder that `prepare` wrote."""
-    step: Annotated[int | None, NOT_NEGATIVE] = None
+    step: Annotated[int | None, NOT_NEGATIVE, Group("how")] = None
     """The step of the checkpoint (default: the newest)."""
     limit: Annotated[int | None, COUNT] = None
     """Evaluate only the first N examples of each task, or N documents of the text."""
-    split: str | None = None
+    split: Annotated[str | None, Group("with --text")] = None
     """--text: the split of a prepared folder (default: validation)."""
     context: Annotated[int | None, COUNT] = None
     """--text: tokens in the context window (default: the longest that the model takes)."""
     stride: Annotated[int | None, COUNT] = None
     """--text: tokens by which the window advances in documents longer than --context (default:
     --context, so that windows do not overlap)."""
-    out: Path | None = None
+    out: Annotated[Path | None, Group("how it runs")] = None
     """Folder for the JSON files, in step-N (default: RUN_DIR/eval)."""
     json: bool = False
     """Print JSON instead of tables."""

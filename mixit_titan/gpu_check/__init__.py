@@ -1,6 +1,6 @@
 """`make test-gpu`: everything that only a GPU can show, in one command and one report.
 
-Whatever computes runs in a process of its own: an error of CUDA spoils the process that it comes
-up in. This one starts them, with a time limit each, and judges what they leave. One file per
-section of the report; scale.py is all that is different in a rehearsal.
+All computation runs in separate processes, because a CUDA error spoils the process it occurs in.
+The command itself starts them, each with a time limit, and judges what they leave. There is one
+file per section of the report; scale.py holds everything that differs in a rehearsal.
 """

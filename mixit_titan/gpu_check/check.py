@@ -1,4 +1,4 @@
-"""One line of the report, and the verdict in it."""
+"""One line of the report, with its verdict."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -7,22 +7,27 @@ State = Literal["pass", "fail", "skipped"]
 
 
 class Verdict(NamedTuple):
+    """What a check came to: pass, fail or skipped, with what was found or the reason."""
+
     state: State
     said: str
     """What was found; or why it failed or was skipped."""
     figures: dict[str, Any]
-    """What the tables of the report are made of."""
+    """The figures that the tables of the report are made of."""
 
 
 def passed(said: str, **figures: Any) -> Verdict:
+    """Return a verdict that a check passed."""
     return Verdict("pass", said, figures)
 
 
 def failed(why: object, **figures: Any) -> Verdict:
+    """Return a verdict that a check failed."""
     return Verdict("fail", str(why), figures)
 
 
 def skipped(why: str, **figures: Any) -> Verdict:
+    """Return a verdict that a check was skipped."""
     return Verdict("skipped", why, figures)
 
 
@@ -31,6 +36,8 @@ NEEDS_A_GPU = skipped("needs a GPU")
 
 @dataclass(frozen=True)
 class Check:
+    """One check of a section, as the report has it."""
+
     section: str
     name: str
     state: State

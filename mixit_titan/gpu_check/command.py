@@ -1,4 +1,4 @@
-"""`python -m mixit_titan.gpu_check`: every section in turn, and a report that grows with it."""
+"""`python -m mixit_titan.gpu_check`: every section in turn, and a report that grows with them."""
 
 import json
 import os
@@ -37,47 +37,51 @@ SECTIONS: dict[str, Callable[[Session], Iterator[Check]]] = {
     "memory": memory,
     "throughput": throughput,
 }
-_SECONDS = 300  # to find out what the machine is
+_SECONDS = 300  # to find out about the machine
 
 
 @dataclass
 class Arguments:
-    """Check everything that only a GPU can show, and write one report of it. Called again, it
-    resumes: what has passed is kept as long as code and machine are the same.
+    """Check everything that only a GPU can show, and write one report. Called again, it resumes:
+    what has passed is kept while code and machine stay the same.
 
     Example: python -m mixit_titan.gpu_check --out runs/gpu_check
     """
 
     out: Path = Path("runs/gpu_check")
-    """Folder for gpu_report.md and gpu_report.json, and for all that is run."""
+    """Folder for gpu_report.md, gpu_report.json, and the output of everything that is run."""
     rehearse: bool = False
-    """Without a GPU: the same code on the CPU, with gloo, Triton's interpreter and toy sizes."""
+    """Without a GPU: run the same code on the CPU, with gloo, Triton's interpreter and toy
+    sizes."""
     only: tuple[str, ...] = ()
     """Sections to run: doctor, tests, parity, times, training, memory, throughput."""
 
 
 def main() -> None:
+    """Run the checks of the command line, and exit with code 1 if one has failed."""
     with one_sentence():
         args = read_options(Arguments, sys.argv[1:], prog="python -m mixit_titan.gpu_check")
         for name in args.only:
             if name not in SECTIONS:
                 raise unknown("section in --only", name, SECTIONS)
         if args.rehearse:
-            hide_gpus()  # also from all processes that are started
-            # Models this small gain nothing from more, and ranks must not fight for cores.
+            hide_gpus()  # in all processes that are started, too
+            # Models this small gain nothing from more threads, and ranks must not compete for
+            # cores.
             os.environ.setdefault("OMP_NUM_THREADS", "1")
         with locked(args.out), terminated_as_interrupted():
             report = run_checks(args)
         print(f"{report.counted()}. The report is {args.out / MARKDOWN}: paste it into an issue,")
-        print(f"and attach {JSON} from beside it, which has every figure. Logs are there, too")
+        print(f"and attach {JSON} from the same folder: it has every figure. Logs are there, too")
         sys.exit(1 if report.count()["failed"] else 0)
 
 
 def run_checks(args: Arguments) -> Report:
+    """Run every section, and return the report, which is written after each check."""
     machine = _machine(args.out)
     scale = _scale(args, machine)
     report = Report(scale, machine, read_checks(args.out, scale, machine))
-    if not report.checks:  # what lies here is of other code, or of another machine
+    if not report.checks:  # what is here comes from other code or another machine
         for name in SECTIONS:
             shutil.rmtree(args.out / name, ignore_errors=True)
     earlier = [*report.checks]
@@ -105,7 +109,7 @@ def _write(report: Report, out: Path) -> None:
 def _guarded(
     session: Session, name: str, section: Callable[[Session], Iterator[Check]]
 ) -> Iterator[Check]:
-    """A mistake of a section's own code is not the end of the others."""
+    """An error in a section's own code must not end the other sections."""
     try:
         yield from section(session)
     except Exception as error:
@@ -125,7 +129,7 @@ def _scale(args: Arguments, machine: dict[str, Any]) -> Scale:
         return rehearsal()
     if not machine["gpus"]:
         raise ConfigError(
-            "there is no GPU here: run this on a GPU node (slurm/test_gpu.sbatch), or rehearse it "
-            "on the CPU by --rehearse (make test-gpu REHEARSE=1)"
+            "this machine has no GPU: run this on a GPU node (slurm/test_gpu.sbatch), or rehearse "
+            "it on the CPU with --rehearse (make test-gpu REHEARSE=1)"
         )
     return on_gpus(machine["gpus"], machine["device"])

@@ -1,8 +1,8 @@
-"""A worker: the product of one form against the formula, in bfloat16.
+"""A worker that compares the product of one form with the formula, in bfloat16.
 
-The matrices are those of the official recipe, which mix more than the paper's and have a sink head.
-All heads are there, because they make offsets large; the formula takes some of them at a time, in
-float32.
+The matrices are those of the official recipe, which mix more strongly than the paper's and have a
+sink head. All heads are included, because they make offsets large; the formula takes a few of them
+at a time, in float32.
 """
 
 import dataclasses
@@ -21,23 +21,23 @@ from mixit_titan.model.recipes import RECIPES
 from mixit_titan.model.shapes import Shape
 
 _BATCH = 3
-_HEADS = 4  # that the formula takes at a time
+_HEADS = 4  # heads that the formula takes at a time
 _LAYER = 1
 
 
 def compare(heads: int, width: int, length: int, form: Form, noise: Noise) -> Case:
-    """What was compared -> its relative errors: `largest`, over the largest value, and `norm`, over
-    the norm of the values."""
+    """Return the relative errors of each comparison: `largest`, over the largest value, and `norm`,
+    over the norm of the values."""
     device = local_device()
-    # Of the sharded form: in float32, once more without its diagonal, and in bfloat16. The others
-    # are made block by block; the formula takes some heads at a time.
+    # The sharded form needs: in float32, once more without its diagonal, and in bfloat16. The
+    # others are made block by block; the formula takes some heads at a time.
     needed = (heads if form == "sharded" else 2 * _HEADS) * length**2 * (4 + 4 + 2)
     if device.type == "cuda" and needed > 0.9 * torch.cuda.get_device_properties(0).total_memory:
         return {"needed_bytes": needed}
     shape = Shape(width=heads * width, layers=1, heads=heads, hidden=1, vocab=1, seq_len=length)
     spec = dataclasses.replace(RECIPES["official"], noise=noise).matrix_spec(0, shape)
     dtype = torch.bfloat16
-    if form == "sharded":  # as it is gathered: by rows, and not packed
+    if form == "sharded":  # as it is gathered: by rows, not packed
         whole = mixing_matrix(spec, _LAYER, range(heads), device=device)
         state = {"matrix": keep(whole, spec, dtype)}
     else:
@@ -66,7 +66,7 @@ def _both(
     state: dict[str, torch.Tensor],
     documents: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The product and its gradient."""
+    """Return the product and its gradient."""
     v = v.detach().requires_grad_()
     out = causal_mix(v, form, spec, state, documents)
     return out.detach(), torch.autograd.grad(out, v, grad)[0]
@@ -85,7 +85,7 @@ def _by_formula(
 
 
 class Error:
-    """Gathered over the heads."""
+    """Errors accumulated over the heads."""
 
     def __init__(self) -> None:
         self.largest = self.value = self.squares = self.norm = 0.0

@@ -1,4 +1,4 @@
-"""Section: what `mixit-titan doctor` says."""
+"""Section: what `mixit-titan doctor` reports."""
 
 import json
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ _SECONDS = 300
 
 
 def doctor(session: Session) -> Iterator[Check]:
+    """Yield the one check of this section."""
     yield session.check(SECTION, "doctor", lambda: _ask(session))
 
 
@@ -21,7 +22,7 @@ def _ask(session: Session) -> Verdict:
     ended = run(module("mixit_titan", "doctor", "--json", "--folder", folder), log, _SECONDS)
     try:
         found = json.loads(log.read_text())
-    except ValueError:  # also what a library has printed beside it
+    except ValueError:  # or a library has printed something next to it
         return failed(ended)
     count = {s: [c for c in found["checks"] if c["state"] == s] for s in ("wrong", "warning")}
     said = "; ".join(f"{c['name']}: {c['fact']}: {c['advice']}" for c in count["wrong"])

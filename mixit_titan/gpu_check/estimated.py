@@ -1,4 +1,4 @@
-"""What `mixit-titan params --config` says of the config that is trained and measured."""
+"""What `mixit-titan params --config` estimates for the config that is trained and measured."""
 
 from mixit_titan.config.estimate import Estimate, estimate
 from mixit_titan.config.plan import plan_run
@@ -9,7 +9,7 @@ from mixit_titan.model.hardware import find_gpu
 
 
 def estimated(scale: Scale, settings: Settings, ranks: int) -> Estimate:
-    """`settings` are what a run changes of it."""
+    """Return the estimate; `settings` are what a run changes in the config."""
     changed = options({**settings, "device": "gpu"})
     config = str(shipped_configs()[CONFIG])
     plan = plan_run(config, changed, world_size=ranks, on_gpus=True, gpu=find_gpu(scale.gpu))

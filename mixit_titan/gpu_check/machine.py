@@ -1,4 +1,4 @@
-"""A worker: what this machine computes on. It prints one line of JSON."""
+"""A worker that describes the machine. It prints one line of JSON."""
 
 import hashlib
 from typing import Any
@@ -13,7 +13,7 @@ from mixit_titan.versions import code_version, environment
 
 
 def facts() -> dict[str, Any]:
-    """Versions, and the GPUs. `changes`: a hash of what is not committed."""
+    """Return the versions and the GPUs. `changes` is a hash of what is not committed."""
     code, difference = code_version()
     changes = hashlib.sha256(difference.encode()).hexdigest()[:12] if difference else None
     found = {**code, **environment(), "changes": changes, "gpus": 0}
@@ -26,7 +26,7 @@ def facts() -> dict[str, Any]:
         "gpu_memory_bytes": about.total_memory,
         "compute_capability": f"{about.major}.{about.minor}",
         "cuda": torch.version.cuda,
-        "peak_flops": peak if peak == peak else None,  # NaN: nobody knows
+        "peak_flops": peak if peak == peak else None,  # NaN: unknown
     }
 
 

@@ -1,4 +1,4 @@
-"""Section: the memory of the training runs beside what `mixit-titan params` says of them."""
+"""Section: the memory of the training runs, compared with what `mixit-titan params` estimates."""
 
 from collections.abc import Iterator
 
@@ -9,10 +9,11 @@ from mixit_titan.gpu_check.session import Session
 
 SECTION = "memory"
 TOLERANCE = 0.25
-"""Of what was estimated. Measured is what the allocator reserved, at its peak."""
+"""Allowed difference from the estimate. What is measured is the allocator's peak reservation."""
 
 
 def memory(session: Session) -> Iterator[Check]:
+    """Yield a check for one GPU, and one for all of them."""
     runs = Runs(session)
     names = {1: "one"} | {session.scale.ranks: "all" if session.scale.ranks > 1 else "one"}
     for ranks, name in names.items():
@@ -30,7 +31,7 @@ def _compare(runs: Runs, name: str, ranks: int) -> Verdict:
     if not lines:
         return skipped("the run was not trained", **figures)
     if runs.scale.rehearsal:
-        return skipped("needs a GPU: a process's memory is no GPU's", **figures)
+        return skipped("needs a GPU: the memory of a process says nothing about it", **figures)
     measured = max(line["memory_gib"] for line in lines)
     figures |= {"measured_gib": measured}
     text = f"{measured:.1f} GiB, estimated {said:.1f}"

@@ -1,4 +1,4 @@
-"""Positions of packed rows, with documents as long as those of `data.path = "synthetic"`."""
+"""Positions of packed rows, with document lengths as in `data.path = "synthetic"`."""
 
 import numpy as np
 import torch
@@ -7,7 +7,8 @@ from mixit_titan.data.synthetic import MEDIAN, SIGMA
 
 
 def packed_positions(batch: int, length: int) -> torch.Tensor:
-    """(B, L), always the same: documents of lognormal lengths, the last one of a row cut off."""
+    """Return (B, L), always the same: documents of lognormal lengths, the last one of a row cut
+    off."""
     draw = np.random.default_rng(0)
     rows = []
     for _ in range(batch):

@@ -10,7 +10,7 @@ from mixit_titan.gpu_check.session import Session
 SECTION = "parity"
 WORKER = "mixit_titan.gpu_check.compare_forms"
 TOLERANCE = {"largest": 0.02, "norm": 0.01}
-"""Of relative errors. Rounding to bfloat16 explains about 0.008 and 0.004."""
+"""Largest allowed relative errors. Rounding to bfloat16 explains about 0.008 and 0.004."""
 _FORMS = {
     "stored": ("stored", "gaussian"),
     "sharded": ("sharded", "gaussian"),
@@ -18,10 +18,11 @@ _FORMS = {
     "drawn signs": ("generated", "sign"),
 }
 """Name -> `model.mixing.storage` and `model.mixing.noise`."""
-_SECONDS = 300  # of one case, with the time to compile
+_SECONDS = 300  # per case, including compilation
 
 
 def parity(session: Session) -> Iterator[Check]:
+    """Yield a check for each shape, length and form."""
     scale = session.scale
     cases = {
         f"{shape} ({heads} x {width}), length {length:,}, {name}": {
@@ -50,10 +51,10 @@ def _judge(name: str, case: Case, found: Case | Ended) -> Verdict:
         return skipped(f"needs {needed} of GPU memory", **figures)
     worst = {kind: max(errors[kind] for errors in found.values()) for kind in TOLERANCE}
     figures |= {"error": worst["norm"], "errors": found}
-    said = f"largest error {worst['largest']:.4f}, of the norm {worst['norm']:.4f}"
+    said = f"largest error {worst['largest']:.4f}, error of the norm {worst['norm']:.4f}"
     wrong = [way for way, errors in found.items() if not _within(errors)]
     if wrong:
-        return failed(f"{said}: too much in {'; '.join(wrong)}", **figures)
+        return failed(f"{said}: too large in {'; '.join(wrong)}", **figures)
     return passed(said, **figures)
 
 

@@ -1,7 +1,8 @@
-"""Commands with a time limit, and cases of which one that crashes does not take the others along.
+"""Commands with a time limit, and lists of cases in which a crash does not take the other cases
+along.
 
 A worker is a module that calls `answer`: it reads a file of cases and writes one line per case. If
-it dies or takes too long, the case that it was at has failed, and another worker begins after it.
+it dies or takes too long, the current case has failed, and another worker continues after it.
 """
 
 import contextlib
@@ -19,12 +20,12 @@ from typing import Any
 
 Case = dict[str, Any]
 
-# Those of a job that this command may run in: a rank's.
+# Variables of a rank, which this command may be running as.
 _OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _SECONDS_TO_END = 45  # torchrun gives its ranks 30
 _POLL = 0.05
-_LONGEST = 240  # characters of a line that is quoted
-# The line of a traceback that says what it was, or the sentence that a command ends in.
+_LONGEST = 240  # characters of a quoted line
+# The line of a traceback that names the error, or the sentence that a command ends with.
 _ERROR = re.compile(r"(\[rank\d+\]:)?\s*(mixit-titan: |([A-Za-z_]\w*\.)*\w*(Error|Exception)\b)")
 
 
@@ -33,7 +34,7 @@ class Ended:
     """How a process ended."""
 
     code: int | None
-    """None: at its time limit."""
+    """The exit code, or None at the time limit."""
     last: str
     """The last thing that it printed."""
     seconds: float
@@ -49,7 +50,7 @@ class Ended:
 
 
 def module(name: str, *arguments: str | Path) -> list[str]:
-    """The command of a Python module, by the interpreter of this process."""
+    """Return the command that runs a Python module with the interpreter of this process."""
     return [sys.executable, "-m", name, *map(str, arguments)]
 
 
@@ -60,7 +61,7 @@ def started(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Iterator[subprocess.Popen]:
-    """A process that writes to `log`. Whatever ends the block ends it, and all that it started."""
+    """Start a process that writes to `log`. Leaving the block ends it and everything it started."""
     log.parent.mkdir(parents=True, exist_ok=True)
     inherited = {key: value for key, value in os.environ.items() if key not in _OF_RANKS}
     with log.open("w") as file:
@@ -88,7 +89,7 @@ def run(
     watch: Callable[[subprocess.Popen], None] = lambda process: None,
     **options: Any,
 ) -> Ended:
-    """`watch` is called over and over while it runs."""
+    """Run a command; `watch` is called again and again while it runs."""
     start = time.monotonic()
     with started(command, log, **options) as process:
         while process.poll() is None and time.monotonic() < start + limit:
@@ -105,8 +106,8 @@ def run_cases(
     limit: float,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Case, Case | Ended, float]]:
-    """Each case with what the worker answered, or how it ended, and its seconds. `limit`: those
-    that a case may take, with the start of the worker."""
+    """Yield each case with what the worker answered or how it ended, and its seconds. `limit`: the
+    seconds that a case may take, including the start of the worker."""
     left = list(cases)
     folder.mkdir(parents=True, exist_ok=True)
     asked, answers = folder / "cases.json", folder / "answers.jsonl"
@@ -118,7 +119,7 @@ def run_cases(
             since = time.monotonic()
             while code is None and done < len(left) and time.monotonic() < since + limit:
                 time.sleep(_POLL)
-                code = process.poll()  # before the answers are read: the last one counts
+                code = process.poll()  # before the answers are read, so that the last one counts
                 for line in _complete_lines(answers)[done:]:
                     now = time.monotonic()
                     yield left[done], json.loads(line), now - since
@@ -134,7 +135,7 @@ def _complete_lines(file: Path) -> list[str]:
 
 
 def answer(function: Callable[..., Case]) -> None:
-    """The main function of a worker. It catches nothing: an error of CUDA spoils the process."""
+    """The main function of a worker. It catches nothing, since a CUDA error spoils the process."""
     asked, answers = map(Path, sys.argv[1:])
     for case in json.loads(asked.read_text()):
         print(json.dumps(case), flush=True)
@@ -144,15 +145,16 @@ def answer(function: Callable[..., Case]) -> None:
 
 
 def last_line(log: Path) -> str:
+    """Return the last line of a log that says what went wrong, or its last line."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
     errors = [line for line in lines if _ERROR.match(line)]
-    said = [line for line in lines if re.search(r"\w", line)]  # no rules and boxes
-    last = errors[-1] if errors else said[-1] if said else "without a word"
+    said = [line for line in lines if re.search(r"\w", line)]  # not rules and boxes
+    last = errors[-1] if errors else said[-1] if said else "no output"
     return last if len(last) <= _LONGEST else f"{last[:_LONGEST]} ..."
 
 
 def _end(process: subprocess.Popen) -> None:
-    """Ranks of torchrun have sessions of their own: torchrun is asked to end them."""
+    """Ask torchrun to end its ranks, which have sessions of their own."""
     all_of_it = [process.pid, *_descendants(process.pid)]
     process.terminate()
     try:

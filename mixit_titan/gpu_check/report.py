@@ -1,4 +1,4 @@
-"""gpu_report.md, made to be pasted into an issue, and gpu_report.json, with every figure."""
+"""gpu_report.md, to be pasted into an issue, and gpu_report.json, with every figure."""
 
 import dataclasses
 from collections import Counter
@@ -18,18 +18,20 @@ _WORDS = {"passed": "pass", "failed": "fail", "skipped": "skipped"}
 
 @dataclasses.dataclass
 class Report:
+    """All checks so far, with the machine and the scale they ran at."""
+
     scale: Scale
     machine: dict[str, Any]
     """What machine.py prints."""
     checks: list[Check] = dataclasses.field(default_factory=list)
 
     def replace(self, check: Check) -> None:
-        """An earlier check of the same name goes."""
+        """Add a check in place of an earlier one of the same name."""
         name = (check.section, check.name)
         self.checks = [c for c in self.checks if (c.section, c.name) != name] + [check]
 
     def keep_only(self, section: str, names: set[str]) -> None:
-        """Drop earlier checks of a section that there are no more."""
+        """Drop earlier checks of a section that no longer exist."""
         self.checks = [c for c in self.checks if c.section != section or c.name in names]
 
     def count(self) -> dict[str, int]:
@@ -40,7 +42,8 @@ class Report:
         return ", ".join(f"{number} {word}" for word, number in self.count().items())
 
     def write(self, out: Path, sections: Sequence[str]) -> None:
-        """`sections`: all that there are, also those that have not run yet."""
+        """Write both files. `sections` are all that exist, including those that have not run
+        yet."""
         found = {
             "rehearsal": self.scale.rehearsal,
             "machine": self.machine,
@@ -89,7 +92,7 @@ _FORM = {
 
 
 def read_checks(out: Path, scale: Scale, machine: dict[str, Any]) -> list[Check]:
-    """The checks of an earlier call, if it was of the same code on the same machine."""
+    """Return the checks of an earlier call, if it had the same code and the same machine."""
     found = json_if_good(out / JSON, _FORM)
     if found is None or (found["rehearsal"], found["machine"]) != (scale.rehearsal, machine):
         return []
@@ -99,7 +102,7 @@ def read_checks(out: Path, scale: Scale, machine: dict[str, Any]) -> list[Check]
 
 def _title(scale: Scale, machine: dict[str, Any]) -> str:
     if scale.rehearsal:
-        return "# GPU check: REHEARSAL without a GPU (toy sizes; its speeds say nothing)"
+        return "# GPU check: REHEARSAL without a GPU (toy sizes; its speeds mean nothing)"
     return f"# GPU check: {machine['gpus']} x {machine['device']}"
 
 

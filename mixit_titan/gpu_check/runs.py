@@ -1,5 +1,5 @@
 """The training runs of one call: `mixit-titan train` with the 160m config on synthetic tokens, each
-in a folder of its own. All have the same data and the same weights at initialization."""
+in its own folder. All have the same data and the same weights at initialization."""
 
 import shutil
 from collections.abc import Mapping
@@ -15,17 +15,19 @@ from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
 
 SECTION = "training"
-_SECONDS = 1200  # of one run, with the time to compile
+_SECONDS = 1200  # per run, including compilation
 
 Settings = Mapping[str, object]
 
 
 def options(settings: Settings) -> list[str]:
-    """As a command line has them."""
+    """Return settings as words of a command line."""
     return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
 
 
 class Runs:
+    """Starts training runs and reads what they leave."""
+
     def __init__(self, session: Session) -> None:
         self.session, self.scale = session, session.scale
 
@@ -33,14 +35,14 @@ class Runs:
         return self.session.folder(SECTION) / name
 
     def train(self, name: str, ranks: int, changed: Settings | None = None) -> Ended | None:
-        """From its beginning to its end; None where an earlier call has done so."""
+        """Train from beginning to end; None if an earlier call has done so."""
         if self.finished(name):
             return None
         shutil.rmtree(self.folder(name), ignore_errors=True)
         return self.start(name, ranks, changed or {})
 
     def start(self, name: str, ranks: int, changed: Settings, **watched: Any) -> Ended:
-        """As the same command again does: what is in the folder is resumed."""
+        """Start a run as the same command would: what is in the folder is resumed."""
         where = ["--nproc", str(ranks), "--dump_folder", str(self.folder(name))]
         settings = options({**self.scale.settings, **changed})
         command = module("mixit_titan", "train", shipped_configs()[CONFIG], *where, *settings)
@@ -54,7 +56,7 @@ class Runs:
         return state is not None and (state.word, state.step) == ("finished", STEPS)
 
     def steps(self, name: str) -> list[dict[str, Any]]:
-        """What the run logged of each step."""
+        """Return what the run logged for each step."""
         lines = read_metrics(self.folder(name) / "metrics.jsonl")
         return [line for line in lines if "loss" in line]
 
@@ -62,7 +64,7 @@ class Runs:
         return self.folder(name) / "checkpoint" / f"step-{step}"
 
     def incomplete(self, name: str, step: int) -> str | None:
-        """What is wrong with a checkpoint; None: nothing."""
+        """Say what is wrong with a checkpoint; None if nothing is."""
         problem = problem_of(self.checkpoint(name, step))
         return None if problem is None else f"the checkpoint of step {step} is broken: {problem}"
 

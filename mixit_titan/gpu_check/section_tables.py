@@ -1,4 +1,4 @@
-"""The table of each section, made of the figures of its checks."""
+"""The table of each section, made from the figures of its checks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,12 +15,13 @@ Machine = dict[str, Any]
 
 
 def section_table(section: str, scale: Scale, machine: Machine, checks: Checks) -> str:
+    """Return the table of a section as Markdown."""
     table = _TABLES.get(section, lambda scale, machine, checks: _lines(checks))
     return table(scale, machine, checks)
 
 
 def _lines(checks: Checks) -> str:
-    """One line per check; those that were skipped for one reason share one."""
+    """Return one line per check; those skipped for the same reason share a line."""
     rows: dict[Any, list[Check]] = {}
     for check in checks:
         key = check.said if check.state == "skipped" else check.name
@@ -41,13 +42,13 @@ def _state(check: Check) -> str:
 
 
 def _not_passed(checks: Checks) -> str:
-    """Why, below a table that has room for figures only."""
+    """Say why, below a table that only has room for figures."""
     others = [check for check in checks if check.state != "pass"]
     return f"\n{_lines(others)}" if others else ""
 
 
 def _doctor(scale: Scale, machine: Machine, checks: Checks) -> str:
-    """All that doctor says, which is the environment; what it minds comes first."""
+    """Return all that doctor says, which describes the environment; problems come first."""
     lines = [
         (line["state"], line["name"], line["fact"], line["advice"])
         for check in checks
@@ -60,7 +61,8 @@ def _doctor(scale: Scale, machine: Machine, checks: Checks) -> str:
 
 
 def _parity(scale: Scale, machine: Machine, checks: Checks) -> str:
-    """The largest error of all forms, of whole rows and documents, of forward and backward."""
+    """Return the largest error over all forms, one-document rows and packed ones, forward and
+    backward."""
     untold = [check for check in checks if check.state == "skipped" or not check.figures]
     checks = [check for check in checks if check.figures]
     if not checks:
@@ -79,9 +81,10 @@ def _parity(scale: Scale, machine: Machine, checks: Checks) -> str:
 
     forms = ", ".join(dict.fromkeys(check.figures["form"] for check in checks))
     said = (
-        "Relative error of the norm against the formula in float32: the worst of all forms "
-        f"({forms}), of whole rows and documents, of forward and backward. A figure is a pass: it "
-        f"is below {TOLERANCE['norm']}, and the largest error below {TOLERANCE['largest']}."
+        "Relative error of the norm against the formula in float32, the worst over all forms "
+        f"({forms}), over one-document and packed rows, forward and backward. A figure is "
+        f"a pass: it is below {TOLERANCE['norm']}, and the largest error is below "
+        f"{TOLERANCE['largest']}."
     )
     rows = [(shape, *(cell(shape, length) for length in lengths)) for shape in shapes]
     header = ("flavor (heads x width)", *(f"length {length:,}" for length in lengths))
@@ -100,7 +103,7 @@ def _times(scale: Scale, machine: Machine, checks: Checks) -> str:
         said = f"{taken:.3f}" if taken else ""
         if check is not None and check.state == "fail":
             said = "**FAIL**"
-        if documents or scale.rehearsal:  # the speed of a toy is not modelled
+        if documents or scale.rehearsal:  # the speed of a toy is not modeled
             return said
         return f"{said} ({modelled(row, mixer, gpu):.2g})".strip()
 
@@ -114,7 +117,7 @@ def _times(scale: Scale, machine: Machine, checks: Checks) -> str:
     ]
     of = "this GPU's peak" if peak else f"the peak of an {gpu.name}"
     said = f"Milliseconds of one layer, forward and backward, bfloat16. Arithmetic: FLOPs at {of}."
-    said += "" if scale.rehearsal else f" In parentheses: modelled for an {gpu.name}."
+    said += "" if scale.rehearsal else f" In parentheses: modeled for an {gpu.name}."
     header = ("shape", "arithmetic: mixing", "arithmetic: attention", *MIXERS)
     return f"{said}\n\n{markdown_table(header, rows, left=1)}{_not_passed(checks)}"
 
@@ -140,7 +143,7 @@ def _training(scale: Scale, machine: Machine, checks: Checks) -> str:
 
 
 def _throughput(scale: Scale, machine: Machine, checks: Checks) -> str:
-    """Beside what was modelled."""
+    """Return the measured speeds beside the modeled ones."""
     rows = [
         (
             check.name,
@@ -153,13 +156,13 @@ def _throughput(scale: Scale, machine: Machine, checks: Checks) -> str:
         for check in checks
         for row in check.figures.get("rows", [])
     ]
-    gpu = f"modelled for an {scale.gpu}"
+    gpu = f"modeled for an {scale.gpu}"
     header = ("on", "variant", "tokens/s", gpu, "peak GiB of a rank", gpu)
     return (markdown_table(header, rows, left=2) if rows else "") + _not_passed(checks)
 
 
 def speeds(checks: Checks) -> str:
-    """The table of the summary: one line per variant."""
+    """Return the table of the summary, with one line per variant."""
     checks = [check for check in checks if check.state == "pass"]
     if not checks:
         return ""

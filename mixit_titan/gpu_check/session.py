@@ -13,10 +13,12 @@ from mixit_titan.gpu_check.process import Case, Ended, run_cases
 from mixit_titan.gpu_check.scale import Scale
 
 ROOT = Path(__file__).parents[2]
-"""Of the checkout, where this is one."""
+"""The root of the checkout, if this is one."""
 
 
 class Session:
+    """Runs checks, or takes them from an earlier call, and writes their output to a folder."""
+
     def __init__(self, out: Path, scale: Scale, earlier: list[Check]) -> None:
         """`earlier`: checks of the same code on the same machine. Those that passed are kept."""
         self.out, self.scale = out.resolve(), scale
@@ -26,7 +28,7 @@ class Session:
         return self.out / section
 
     def check(self, section: str, name: str, work: Callable[[], Verdict]) -> Check:
-        """The check of an earlier call, else what `work` says now."""
+        """Return the check of an earlier call, or else what `work` finds now."""
         if (section, name) in self._passed:
             return self._passed[section, name]
         start = time.monotonic()
@@ -40,7 +42,7 @@ class Session:
         limit: float,
         judge: Callable[[str, Case | Ended], Verdict],
     ) -> Iterator[Check]:
-        """One check per case of a worker of kernels."""
+        """Yield one check per case of a worker that calls kernels."""
         left = {}
         for name, case in cases.items():
             if (section, name) in self._passed:
@@ -66,7 +68,7 @@ class Session:
         return self.shown(value) if isinstance(value, str) else value
 
     def shown(self, text: str) -> str:
-        """In one line, without names of this machine: reports are pasted."""
+        """Return a line without names of this machine, since reports are pasted."""
         line = " ".join(text.split())
         for path, name in ((self.out, "OUT"), (ROOT, "."), (Path(sys.prefix), "PYTHON")):
             line = line.replace(str(path), name)

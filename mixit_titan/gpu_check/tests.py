@@ -1,4 +1,4 @@
-"""Section: the tests of tests/gpu, each function in a process of its own."""
+"""Section: the tests of tests/gpu, each function in its own process."""
 
 import functools
 import importlib.util
@@ -11,13 +11,14 @@ from mixit_titan.gpu_check.process import Ended, module, run
 from mixit_titan.gpu_check.session import ROOT, Session
 
 SECTION = "tests"
-_SECONDS = 1800  # of one function: some train many times
+_SECONDS = 1800  # per function: some train many times
 _OPTIONS = ("--gpu", "-o", "addopts=", "-q", "-p", "no:cacheprovider")
 
 
 def tests(session: Session) -> Iterator[Check]:
+    """Yield a check for each test function."""
     if not (ROOT / "tests" / "gpu").is_dir():
-        why = skipped("tests/gpu is in a checkout only: run this command there")
+        why = skipped("tests/gpu exists in a checkout only: run this command there")
         yield session.judged(SECTION, "tests/gpu", why)
         return
     if importlib.util.find_spec("pytest") is None:
@@ -31,7 +32,7 @@ def tests(session: Session) -> Iterator[Check]:
     if ended.code != 0 or not names:
         yield session.judged(SECTION, "tests/gpu", failed(ended))
         return
-    # Without a GPU all of them are skipped, and one process is enough to see it.
+    # Without a GPU all of them are skipped, and one process suffices to see it.
     groups = [names] if session.scale.rehearsal else [[name] for name in names]
     for group in groups:
         run_group = functools.cache(functools.partial(_run, folder, group))
@@ -65,7 +66,7 @@ def _judge(cases: list[ET.Element], ended: Ended) -> Verdict:
     if wrong:
         why = wrong[0].find("failure")
         why = wrong[0].find("error") if why is None else why
-        said = why.get("message", "").strip().splitlines() or ["without a word"]
+        said = why.get("message", "").strip().splitlines() or ["no message"]
         return failed(f"{len(wrong)} of {len(cases)}: {wrong[0].get('name')}: {said[0]}")
     left_out = [c.find("skipped") for c in cases if c.find("skipped") is not None]
     if len(left_out) == len(cases):

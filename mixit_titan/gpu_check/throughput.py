@@ -1,4 +1,4 @@
-"""Section: tokens/s and MFU of the variants, by `mixit-titan bench`."""
+"""Section: tokens/s and MFU of the variants, measured by `mixit-titan bench`."""
 
 import json
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ _KEYS = ("variant", "tokens_per_s", "ratio", "mfu", "peak_memory_bytes")
 
 
 def throughput(session: Session) -> Iterator[Check]:
+    """Yield a check for one GPU, and one for all of them."""
     for ranks in sorted({1, session.scale.ranks}):
         name = session.scale.on(ranks)
         yield session.check(SECTION, name, lambda ranks=ranks: _measure(session, ranks))
@@ -27,7 +28,7 @@ def _measure(session: Session, ranks: int) -> Verdict:
     result = out / "bench.json"
     result.unlink(missing_ok=True)
     command = module("mixit_titan", "bench", shipped_configs()[CONFIG], "--variants", *VARIANTS)
-    # One rank alone is measured by itself.
+    # One rank alone is a measurement of its own.
     command += ["--nproc", str(ranks), "--no-alone", "--out", str(out)]
     command += options(session.scale.bench)
     ended = run(command, session.folder(SECTION) / f"ranks_{ranks}.txt", _SECONDS)
@@ -46,7 +47,7 @@ def _measure(session: Session, ranks: int) -> Verdict:
 
 
 def _modelled(session: Session, variant: str, ranks: int) -> dict[str, float | None]:
-    """What `params` says of the same run; of a toy's speed it says nothing."""
+    """Return what `params` says about the same run; it says nothing about a toy's speed."""
     # The benchmark trains, and does nothing else.
     settings = {**session.scale.bench, "model.variant": variant, "validator.enable": "false"}
     said = estimated(session.scale, settings, ranks)

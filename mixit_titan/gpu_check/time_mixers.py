@@ -1,7 +1,7 @@
-"""A worker: milliseconds of what mixes the tokens of one layer, forward and backward, in bfloat16.
+"""A worker that times what mixes the tokens of one layer, forward and backward, in bfloat16.
 
-Without a GPU each call is made once, and nothing is measured: times of Triton's interpreter say
-nothing. Shapes: B batch, L length, N heads, H head width.
+Without a GPU each call is made once and nothing is measured, since times of Triton's interpreter
+mean nothing. Shapes: B batch, L length, N heads, H head width.
 """
 
 import dataclasses
@@ -26,7 +26,8 @@ _WARM_UP, _REPEAT = 50, 200  # milliseconds
 
 
 def time_mixer(mixer: str, documents: bool, flavor: str, length: int, batch: int) -> Case:
-    """`mixer`: stored, generated, sdpa or flex. `documents`: rows are packed with them."""
+    """Return milliseconds. `mixer`: stored, generated, sdpa or flex. `documents`: rows are packed
+    with them."""
     shape = dataclasses.replace(find_flavor(flavor), layers=1, seq_len=length)
     packed = packed_positions(batch, length).to(local_device()) if documents else None
     if mixer in ("stored", "generated"):
@@ -50,7 +51,7 @@ def _mixing(
     spec = RECIPES["paper"].matrix_spec(0, shape)
     device = local_device()
     state = mixing_state(form, spec, 0, range(shape.heads), dtype=torch.bfloat16, device=device)
-    table = None if packed is None else document_table(packed)  # once a step, for all layers
+    table = None if packed is None else document_table(packed)  # once per step, for all layers
     v_BLNH = _leaf(batch, shape.seq_len, shape.heads, shape.head_dim)
     return _both(lambda: causal_mix(v_BLNH, form, spec, state, table), v_BLNH)
 
@@ -70,10 +71,10 @@ def _flash(shape: Shape, batch: int) -> Callable[[], object]:
 
 
 def _flex(shape: Shape, batch: int, packed: torch.Tensor) -> Callable[[], object]:
-    """As a model of this shape does it."""
+    """Call flex attention as a model of this shape does."""
     with torch.device("meta"):
         model = llama_config(shape, VARIANTS["standard"], attention="flex").build()
-    masks = model.get_attention_masks(packed)  # once a step, for all layers
+    masks = model.get_attention_masks(packed)  # once per step, for all layers
     attention = model.layers["0"].attention.inner_attention
     length, width = shape.seq_len, shape.head_dim
     q_BLNH = _leaf(batch, length, shape.heads, width)

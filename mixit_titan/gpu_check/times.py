@@ -1,4 +1,4 @@
-"""Section: times of the kernels beside those of attention, the arithmetic and the model of them.
+"""Section: times of the kernels beside those of attention, of the arithmetic, and of the model.
 
 Arithmetic is FLOPs over the peak of the GPU; the model is that of model/speed.py, which `params`
 prints.
@@ -30,11 +30,12 @@ MIXERS = {
     "drawn, documents": ("generated", True),
     "flex, documents": ("flex", True),
 }
-"""Name -> mixer and whether rows are packed with documents."""
-_SECONDS = 1200  # of one case: torchtitan's flex attention tries many kernels
+"""Name -> mixer, and whether rows are packed with documents."""
+_SECONDS = 1200  # per case: torchtitan's flex attention tries many kernels
 
 
 def times(session: Session) -> Iterator[Check]:
+    """Yield a check for each layer and mixer."""
     rehearsal = session.scale.rehearsal
     cases, where = {}, {}
     for row in session.scale.rows:
@@ -61,13 +62,15 @@ def _judge(row: Row, name: str, found: Case | Ended) -> Verdict:
 
 
 def arithmetic(row: Row, variant: str, peak: float) -> float:
-    """Milliseconds of a layer's attention or mixing, forward and backward."""
+    """Return the milliseconds of a layer's attention or mixing by arithmetic, forward and
+    backward."""
     flops = sum(mixer_flops(_layer(row), VARIANTS[variant], row.length))
     return 1e3 * flops * row.length * row.batch / peak
 
 
 def modelled(row: Row, mixer: str, gpu: Gpu) -> float:
-    """Milliseconds of a layer's mixer, forward and backward, with one document per row."""
+    """Return the modeled milliseconds of a layer's mixer, forward and backward, with one document
+    per row."""
     variant = VARIANTS["mixit" if mixer in ("stored", "generated") else "standard"]
     step, alone = Step(rows=row.batch, length=row.length), Received(weights=0, gradients=0)
     source = source_of(mixer, signs=False) if variant.mixes else None

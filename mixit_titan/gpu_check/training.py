@@ -1,4 +1,5 @@
-"""Section: runs that must all have one curve, on one GPU and on all, unbroken and broken."""
+"""Section: runs that must all have the same loss curve, on one GPU and on all, with and without
+interruption."""
 
 import functools
 import shutil
@@ -23,14 +24,16 @@ from mixit_titan.gpu_check.session import Session
 from mixit_titan.runtime.run_state import read_state
 
 TOLERANCE = 0.05
-"""Between the losses of two runs, at every step: bfloat16, and sums in another order."""
+"""Allowed difference between the losses of two runs at every step: bfloat16, and another order of
+sums."""
 LEAST_FALL = 0.1
-"""Of the loss in a run, from ln(vocabulary) on."""
+"""The least fall of the loss in a run, from ln(vocabulary) on."""
 _STOP_AT = 12  # step
 _NO_GRAPHS: Settings = {"training.disable_cuda_graphs": "true"}
 
 
 def training(session: Session) -> Iterator[Check]:
+    """Yield a check for each run, and for what happens to it."""
     runs, scale = Runs(session), session.scale
     one, everywhere = scale.on(1), scale.on(scale.ranks)
     many = scale.ranks > 1
@@ -73,7 +76,7 @@ def _storage(form: str) -> Settings:
 def _curve(
     runs: Runs, name: str, ranks: int, changed: Settings | None = None, *, like: str | None = None
 ) -> Verdict:
-    """A run from beginning to end; its curve is that of another one."""
+    """Train a run from beginning to end, and compare its curve with that of another one."""
     ended = runs.train(name, ranks, changed)
     if not runs.finished(name):
         return failed(ended)
@@ -81,7 +84,7 @@ def _curve(
     fall = lines[0]["loss"] - lines[-1]["loss"]
     if [line["step"] for line in lines] != [*range(1, STEPS + 1)]:
         return failed(f"{len(lines)} steps are in metrics.jsonl, not {STEPS}", **_figures(lines))
-    if not fall > LEAST_FALL:  # also NaN
+    if not fall > LEAST_FALL:  # also if it is NaN
         said = f"the loss fell by {fall:.3f} in {STEPS} steps, not by {LEAST_FALL}"
         return failed(said, **_figures(lines))
     if like is None:
@@ -103,7 +106,7 @@ def _compare(runs: Runs, name: str, like: str, first: int = 1) -> Verdict:
     figures = {**_figures(lines), "difference": difference}
     unbroken = runs.scale.on(1 if like == "one" else runs.scale.ranks)
     said = f"losses within {difference:.4f} of those on {unbroken}"
-    if all(each < TOLERANCE for each in apart):  # none of them NaN
+    if all(each < TOLERANCE for each in apart):  # none of them is NaN
         return passed(said, **figures)
     return failed(f"{said}, not within {TOLERANCE}", **figures)
 
@@ -121,7 +124,7 @@ def _figures(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _resumed(runs: Runs, base: str) -> Verdict:
-    """As after a kill: a folder with the checkpoint and nothing newer."""
+    """Resume as after a kill: a folder with the checkpoint and nothing newer."""
     if problem := runs.incomplete(base, SAVED):
         return failed(problem)
     name = "resumed"
@@ -137,7 +140,7 @@ def _resumed(runs: Runs, base: str) -> Verdict:
 
 
 def _stopped(runs: Runs, base: str) -> dict[str, Verdict]:
-    """A run that saves while it trains, is asked to stop, and is started again."""
+    """Check a run that saves while it trains, is asked to stop, and is started again."""
     name, mode = "stopped", runs.scale.async_mode
     settings = {"checkpoint.async_mode": mode, "checkpoint.interval": 10}
     folder = runs.folder(name)
@@ -168,9 +171,9 @@ def _judge_stop(runs: Runs, name: str, ended: Ended, sent: list[int]) -> Verdict
     if not sent:
         return failed(f"the run ended before it was asked to: {ended}")
     if state is None or state.word != "stopped":
-        return failed(f"after SIGTERM at step {sent[0]} the run is not stopped: {ended}")
+        return failed(f"after SIGTERM at step {sent[0]} the run did not stop: {ended}")
     if ended.code != 128 + signal.SIGTERM:
-        return failed(f"it stopped with {ended}, and should with {128 + signal.SIGTERM}")
+        return failed(f"it ended with {ended} instead of {128 + signal.SIGTERM}")
     if problem := runs.incomplete(name, state.step):
         return failed(problem)
     if f"leaving after step {state.step}, saved" not in runs.log(name).read_text():

@@ -1,5 +1,6 @@
 """The process of a job: how it starts, where its output goes, and how it ends."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -22,7 +23,8 @@ def preload(modules: Sequence[str]) -> None:
     fork server starts with the first job of this process; later calls change nothing."""
     # Importing may query CUDA itself for its devices, after which forked processes cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    multiprocessing.get_context("forkserver").set_forkserver_preload([*modules])
+    names = ["mixit_titan.jobs.uncollected", *modules]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(names)
 
 
 def start(job: Job, share: int) -> BaseProcess:
@@ -35,6 +37,8 @@ def start(job: Job, share: int) -> BaseProcess:
 
 def _work(work: Callable, arguments: tuple[Any, ...], log: Path, share: int) -> None:
     """Run the job with its output redirected to its folder, including the sentence of an error."""
+    gc.freeze()  # what the server has imported: no job looks through it, not even at its end
+    gc.enable()
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", opener=regular) as file:
         os.dup2(file.fileno(), 1)

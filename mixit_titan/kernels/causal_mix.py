@@ -1,8 +1,8 @@
-"""The mixing of MixiT: one function for all forms of its matrix (forms.py).
+"""MixiT's mixing: one function for all forms of its matrix (forms.py).
 
     out_i = sum over the visible j of A_ij v_j
 
-Beside the forms there is the reference: the formula, with A as it is drawn; for tests.
+Besides these forms there is a reference for tests: the formula, with A as it is drawn.
 
 Shapes: B batch, L length, N heads, H head width.
 """
@@ -27,7 +27,8 @@ def mixing_state(
     dtype: torch.dtype,
     device: torch.device,
 ) -> dict[str, torch.Tensor]:
-    """What `causal_mix` needs of one layer's heads. (The sharded form's is made in shards.)"""
+    """Return what `causal_mix` needs for one layer's heads. (The sharded form's state is made in
+    shards.)"""
     if form == "generated":
         return generated_state(spec, layer, heads, device)
     if form == "stored":
@@ -42,9 +43,9 @@ def causal_mix(
     state: dict[str, torch.Tensor],
     documents: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """A v, with the top-left corner of A. With `documents`, a table that `document_table` makes of
-    the positions of a batch, each document of a row is mixed by a corner of its own:
-    A[n, positions[b, i], positions[b, j]] within a document, nothing across."""
+    """Return A v, with the top-left corner of A. With `documents`, a table that `document_table`
+    makes from the positions of a batch, each document of a row is mixed by a corner of its own:
+    A[n, positions[b, i], positions[b, j]] within a document, and nothing across documents."""
     if v_BLNH.shape[1] > spec.length:
         raise ValueError(f"v has {v_BLNH.shape[1]} positions, and the matrices {spec.length}")
     heads = len(state["stds" if form == "generated" else "matrix"])
@@ -56,7 +57,7 @@ def causal_mix(
         flags = (spec.causal, spec.identity, spec.sink_head, spec.noise == "sign", False)
         return generated_mix(v_BLNH, state["key"], state["means"], state["stds"], documents, *flags)
     matrix_NLL = state["matrix"]
-    # Also if it has been moved to a GPU since; one that was packed there has tiles instead of rows.
+    # Even if it has been moved to a GPU since; one that was packed there has tiles instead of rows.
     with_transpose = matrix_NLL.ndim == 3 and matrix_NLL.shape[2] > spec.length
     add_v = identity_apart(spec, matrix_NLL.dtype)
     flags = (spec.causal, with_transpose, add_v, False)

@@ -1,7 +1,8 @@
 """Documents that share a row: where each begins and ends.
 
-Positions count from 0 in each document, and a row begins with one, so that index minus position is
-the index of a token's first. Shapes: B batch, L length, P blocks of positions, S slots of a table.
+Positions count from 0 in each document, and a row begins with a document, so index minus position
+is the index of the document's first token. Shapes: B batch, L length, P blocks of positions, S
+slots of a table.
 """
 
 from collections import defaultdict
@@ -13,48 +14,49 @@ from mixit_titan.kernels.tiles import LARGEST_GROUP
 
 
 def same_document(positions_BL: torch.Tensor) -> torch.Tensor:
-    """(B, L, L): whether tokens i and j of a row are of one document."""
+    """Return (B, L, L): whether tokens i and j of a row belong to one document."""
     first_BL = starts(positions_BL)
     return first_BL.unsqueeze(2) == first_BL.unsqueeze(1)
 
 
 def starts(positions_BL: torch.Tensor) -> torch.Tensor:
-    """The index of the first token of each token's document."""
+    """Return the index of the first token of each token's document."""
     index = torch.arange(positions_BL.shape[1], device=positions_BL.device)
     return index - positions_BL
 
 
 def ends(positions_BL: torch.Tensor) -> torch.Tensor:
-    """The index after the last token of each token's document."""
+    """Return the index after the last token of each token's document."""
     length = positions_BL.shape[1]
     index = torch.arange(length, device=positions_BL.device)
     begins = torch.where(positions_BL == 0, index, length)
-    # The nearest beginning to the right of each token: a running minimum from the right.
+    # The nearest beginning to the right of each token, as a running minimum from the right.
     after = torch.cat([begins[:, 1:], torch.full_like(begins[:, :1], length)], dim=1)
     return after.flip(1).cummin(1).values.flip(1)
 
 
 def slots(batch: int, length: int) -> int:
-    """Entries that a table has room for: of documents as short as one token."""
+    """Return the number of entries that a table needs in the worst case, of documents with one
+    token."""
     return batch * length + LARGEST_GROUP * blocks(length)
 
 
 def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
-    """The documents of a batch, for the mixing products: (1 + S, 4) of int32.
+    """Return the documents of a batch, for the mixing products: (1 + S, 4) in int32.
 
     An entry (block, row, first token, size) says that a document reaches positions 128 block ... of
     its row. Entries of late blocks come first, and within a block those of long documents. A block
-    has a multiple of 8 entries, filled up with zeros. Row 0 of the table holds their number.
+    has a multiple of 8 entries, padded with zeros. Row 0 of the table holds their number.
 
-    Its size depends on the shape of the positions only and nothing asks the host: it can be made in
-    a CUDA graph. Once a step is enough for all layers.
+    Its size depends only on the shape of the positions, and nothing syncs with the host, so it can
+    be made in a CUDA graph. Once per step is enough for all layers.
     """
     batch, length = positions_BL.shape
     device = positions_BL.device
     first_BL = starts(positions_BL)
     size_BL = ends(positions_BL) - first_BL
     block_BL = positions_BL // BLOCK
-    opens_BL = positions_BL % BLOCK == 0  # a block of its document
+    opens_BL = positions_BL % BLOCK == 0  # opens a block of its document
     key = torch.where(opens_BL, -(block_BL * (length + 1) + size_BL), 1)
     key, order = key.flatten().sort(stable=True)
 
@@ -73,13 +75,14 @@ def document_table(positions_BL: torch.Tensor) -> torch.Tensor:
         index < total, index + shift_P[count - 1 - entry[:, 0]], slots(batch, length)
     )
     table = torch.zeros(2 + slots(batch, length), 4, dtype=torch.int32, device=device)
-    table[1 + slot] = entry.to(torch.int32)  # the last row is for what is no entry
+    table[1 + slot] = entry.to(torch.int32)  # the last row takes what is not an entry
     table[0, 0] = room_P.sum()
     return table[:-1]
 
 
 def document_spans(documents: torch.Tensor) -> dict[tuple[int, int], list[int]]:
-    """(start, end) -> the rows that have a document there. Looks at the values: not for a graph."""
+    """Return (start, end) -> the rows with a document there. It reads values, so it cannot be in a
+    graph."""
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
     for block, row, first, size in documents[1 : 1 + int(documents[0, 0])].tolist():
         if block == 0 and size:

@@ -1,5 +1,5 @@
-"""What stands for mixing matrices and maps where they are not saved: a hash of integers behind
-them."""
+"""Fingerprints that stand for mixing matrices and maps, which are not saved: hashes of the integers
+behind them."""
 
 import hashlib
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from mixit_titan.kernels.named_normals import named_words
 
 
 def fingerprint(spec: MatrixSpec, layers: Iterable[int], head: int) -> str:
-    """A hash of the generator's integers behind the first and last rows of a head's matrices: a
-    change of the generator changes it, as a change of the seed does."""
+    """Return a hash of the generator's integers behind the first and last rows of a head's
+    matrices. It changes if the generator changes, as it does if the seed changes."""
     digest = hashlib.sha256()
     rows = torch.tensor([0, spec.length - 1], device="cpu")
     for layer in layers:
@@ -23,8 +23,8 @@ def fingerprint(spec: MatrixSpec, layers: Iterable[int], head: int) -> str:
 
 
 def maps_fingerprint(seed: int, layers: Iterable[int], elements: int) -> str:
-    """The same of the maps of the embedding mixer, whose queries and keys of a layer have as many
-    elements each: the integers behind the first and the last ones."""
+    """Return the same for the maps of the embedding mixer, whose queries and keys in a layer have
+    the same number of elements: a hash of the integers behind the first and the last ones."""
     digest = hashlib.sha256()
     ends = torch.tensor([0, (elements - 1) // 4], device="cpu")
     for layer in layers:

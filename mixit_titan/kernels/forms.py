@@ -1,7 +1,7 @@
 """The forms in which a mixing matrix exists.
 
-- stored: in memory, in the dtype of the values (stored.py). On a GPU a causal matrix is packed.
-- sharded: the same, in rows that FSDP2 shards and gathers.
+- stored: in memory, in the dtype of the values (stored.py); packed on a GPU if causal.
+- sharded: stored in rows that FSDP2 shards and gathers.
 - generated: drawn while it is multiplied (generated.py).
 """
 
@@ -13,15 +13,16 @@ BLOCK = 128  # positions: rows and columns of a tile of A
 
 
 def blocks(length: int) -> int:
-    """How many blocks of positions a sequence has."""
+    """Return how many blocks of positions a sequence has."""
     return -(-length // BLOCK)
 
 
 def packed_tiles(length: int) -> int:
-    """Tiles of a causal matrix on a GPU: the lower triangle, those on the diagonal whole."""
+    """Return the tiles of a causal matrix on a GPU: the lower triangle, with complete tiles on the
+    diagonal."""
     return blocks(length) * (blocks(length) + 1) // 2
 
 
 def packed_bytes(length: int, itemsize: int) -> int:
-    """Bytes of one head's causal matrix, as a GPU keeps it."""
+    """Return the bytes of one head's causal matrix as a GPU keeps it."""
     return packed_tiles(length) * BLOCK**2 * itemsize

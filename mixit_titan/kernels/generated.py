@@ -1,8 +1,8 @@
 """The product with a matrix that is drawn while it is multiplied.
 
-Kept are three small tensors a layer: the key (seed, layer, first head), the mean of each row and
-the standard deviation of each head. On a GPU a Triton kernel draws each tile in registers.
-Elsewhere torch draws strips of rows, which is slow, and saves memory only.
+Only three small tensors are kept per layer: the key (seed, layer, first head), the mean of each
+row, and the standard deviation of each head. On a GPU a Triton kernel draws each tile in registers.
+Elsewhere torch draws strips of rows, which is slow and only saves memory.
 
 Shapes: B batch, L length, N heads, H head width, M the longest length.
 """
@@ -13,16 +13,16 @@ from mixit_titan.kernels.documents import document_spans
 from mixit_titan.kernels.gpu import by_triton, mix_generated
 from mixit_titan.kernels.mixing import MatrixSpec, assemble, draw_noise, head_stds, row_means
 
-_ROWS = 64  # drawn at a time where there is no Triton
+_ROWS = 64  # drawn at a time if there is no Triton
 
 
 def generated_state(
     spec: MatrixSpec, layer: int, heads: range, device: torch.device
 ) -> dict[str, torch.Tensor]:
-    """What `generated_mix` takes.
+    """Return the tensors that `generated_mix` takes.
 
-    The layer is in a tensor, so that compiled code is the same for all layers. Float32 numbers are
-    kept as their bits: a model that is cast to bfloat16 must not round them.
+    The layer is in a tensor so that all layers share their compiled code. Float32 numbers are kept
+    as their bits: a model that is cast to bfloat16 must not round them.
     """
     key = torch.tensor([spec.seed, layer, heads.start], device=device)
     if by_triton(device):
@@ -49,8 +49,9 @@ def generated_mix(
     signs: bool,
     transposed: bool,
 ) -> torch.Tensor:
-    """A v, or A^T v if `transposed`; `add_v` is whether A has the identity, `signs` whether its
-    noise is of signs. `documents` is a `document_table`; None: whole rows."""
+    """Return A v, or A^T v if `transposed`. `add_v` says whether A has the identity, `signs`
+    whether its noise consists of signs. `documents` is a `document_table`; None: one document per
+    row."""
     means_NM, stds_N = means.view(torch.float32), stds.view(torch.float32)
     if by_triton(v_BLNH.device):
         flags = (causal, add_v, sink_head, signs, transposed)
@@ -87,7 +88,7 @@ generated_mix.register_autograd(_backward, setup_context=_save)
 
 
 class Rows:
-    """Draws rows of A - I, or of A where it has no identity, for all heads at once."""
+    """Draws rows of A - I, or of A if it has no identity, for all heads at once."""
 
     def __init__(
         self,
@@ -106,7 +107,8 @@ class Rows:
         self.flags = {"causal": causal, "sink_head": sink_head, "less_identity": identity}
 
     def draw(self, first: int, last: int, columns: int) -> torch.Tensor:
-        """Rows first to last and the leading columns: (N, last - first, columns) in float32."""
+        """Return rows first to last and the leading columns: (N, last - first, columns) in
+        float32."""
         rows = torch.arange(first, last, device=self.stds_N.device)
         heads = torch.tensor(list(self.heads), device=rows.device).view(-1, 1, 1, 1)
         noise = draw_noise(self.noise, self.seed, self.layer, heads, rows, columns)

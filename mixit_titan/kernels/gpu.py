@@ -1,4 +1,4 @@
-"""The products on a GPU: what the kernel of triton_mixing.py is launched with.
+"""The products on a GPU: the arguments that the kernel of triton_mixing.py is launched with.
 
 Shapes: B batch, L length, N heads, H head width, M the longest length.
 """
@@ -13,7 +13,8 @@ from mixit_titan.kernels.tiles import LARGEST_GROUP, WARPS, source_of, tiles
 
 
 def by_triton(device: torch.device) -> bool:
-    """Whether products are Triton's: on a GPU, and in its interpreter, which tests use."""
+    """Return whether products use Triton: on a GPU, and in Triton's interpreter, which tests
+    use."""
     return device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -25,7 +26,7 @@ def mix_stored(
     add_v: bool,
     transposed: bool,
 ) -> torch.Tensor:
-    """A v or A^T v. Of a causal matrix nothing is read above the blocks on its diagonal."""
+    """Return A v or A^T v. Of a causal matrix nothing above the blocks on its diagonal is read."""
     flags = {"CAUSAL": causal, "IDENTITY": add_v, "SINK": False, "TRANSPOSED": transposed}
     flags |= {"SIGNS": False, "PACKED": matrix_NMM.ndim == 4}
     return _launch(v_BLNH, documents, matrix_NMM.shape[1], matrix_NMM, None, None, None, flags)
@@ -43,7 +44,7 @@ def mix_generated(
     signs: bool,
     transposed: bool,
 ) -> torch.Tensor:
-    """A v or A^T v, with A as it is drawn."""
+    """Return A v or A^T v, with A drawn inside the kernel."""
     flags = {"CAUSAL": causal, "IDENTITY": identity, "SINK": sink_head, "TRANSPOSED": transposed}
     flags |= {"SIGNS": signs, "PACKED": False}
     return _launch(v_BLNH, documents, means_NM.shape[1], None, key, means_NM, stds_N, flags)
@@ -69,12 +70,12 @@ def _launch(
     out_BLNH = torch.empty(v_BLNH.shape, dtype=v_BLNH.dtype, device=v_BLNH.device)
     source = source_of("generated" if matrix_NMM is None else "stored", signs=flags["SIGNS"])
     tile = tiles(source, width, v_BLNH.element_size(), batch if documents is None else None)
-    # Head after head, so that the values and the matrix of one can stay in the cache.
+    # Head after head, so that the values and the matrix of one head can stay in the cache.
     grid = (_programs(batch, length, tile["GROUP"], documents is not None), heads)
     arguments = (documents, matrix_NMM, key, means_NM, stds_N, batch, length, m)
     arguments += v_BLNH.stride()[:3] + ((0, 0) if matrix_NMM is None else matrix_NMM.stride()[:2])
     try:
-        with torch.cuda.device_of(v_BLNH):  # Triton takes the current one
+        with torch.cuda.device_of(v_BLNH):  # Triton uses the current device
             mix[grid](v_BLNH, out_BLNH, *arguments, **tile, num_warps=WARPS, **flags)
     except OutOfResources as error:
         cure = "use one that has more"
@@ -88,7 +89,8 @@ def _launch(
 
 
 def _programs(batch: int, length: int, group: int, documents: bool) -> int:
-    """One for each group, if documents are not much shorter than a block: how many groups there
-    are is known on the device only, and a program that is done with one looks for the next."""
+    """Return one program for each group, unless documents are much shorter than a block: the number
+    of groups is known on the device only, and a program that is done with one looks for the
+    next."""
     groups = -(-batch // group) + (LARGEST_GROUP // group if documents else 0)
     return groups * blocks(length)

@@ -1,4 +1,4 @@
-"""The mixing matrices of one layer as a module, whatever model it is in."""
+"""The mixing matrices of one layer as a module that fits into any model."""
 
 import torch
 from torch import nn
@@ -9,10 +9,10 @@ from mixit_titan.kernels.mixing import MatrixSpec
 
 
 class MixingMatrices(nn.Module):
-    """out_i = sum over the visible j of A_ij v_j, with the fixed random A of one layer.
+    """Computes out_i = sum over the visible j of A_ij v_j, with the fixed random A of one layer.
 
-    Nothing is drawn before `draw`, except for the sharded form, whose rows a subclass draws. No
-    matrix is ever saved: it is a function of the seed.
+    Nothing is drawn before `draw`, except in the sharded form, whose rows a subclass draws. A
+    matrix is never saved: it is a function of the seed.
     """
 
     def __init__(
@@ -21,7 +21,7 @@ class MixingMatrices(nn.Module):
         super().__init__()
         self.spec, self.layer, self.form = spec, layer, form
         self.dtype = dtype
-        """What A is kept in: the dtype of the values that it multiplies."""
+        """The dtype that A is kept in, that of the values it multiplies."""
         self.take_heads(heads)
 
     def take_heads(self, heads: range) -> None:
@@ -29,11 +29,11 @@ class MixingMatrices(nn.Module):
         self.heads = heads
         n, m = len(heads), self.spec.length
         if self.form == "sharded":
-            # A parameter in the eyes of FSDP2 only, and one that it can cut into rows.
+            # A parameter for FSDP2 only, in a shape that it can split into rows.
             matrix = torch.empty(n * m, m, dtype=self.dtype)
             self.matrix = nn.Parameter(matrix, requires_grad=False)
         elif self.form == "stored":
-            # Replaced by what the device needs; to hold its place takes no memory.
+            # Replaced by what the device needs; the placeholder takes no memory.
             self.register_buffer("matrix", torch.empty(n, 0, dtype=self.dtype), persistent=False)
         else:
             for name, shape, dtype in (
@@ -44,7 +44,7 @@ class MixingMatrices(nn.Module):
                 self.register_buffer(name, torch.empty(shape, dtype=dtype), persistent=False)
 
     def draw(self, device: torch.device) -> None:
-        """Fill the buffers."""
+        """Fill the buffers with the matrices, on the device where they are."""
         state = mixing_state(
             self.form, self.spec, self.layer, self.heads, dtype=self.dtype, device=device
         )
@@ -52,7 +52,7 @@ class MixingMatrices(nn.Module):
             setattr(self, name, tensor)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What `causal_mix` takes."""
+        """Return what `causal_mix` takes."""
         if self.form == "generated":
             return {"key": self.key, "means": self.means, "stds": self.stds}
         m = self.spec.length

@@ -1,11 +1,11 @@
-"""The mixing matrix A of MixiT as a pure function of (seed, layer, head, i, j).
+"""MixiT's mixing matrix A as a pure function of (seed, layer, head, i, j).
 
     A = I + std (W - mean(W))
 
 W_ij is a standard normal, or +1 or -1 (`Noise`). mean(W) of row i is taken over what the row sees:
-its prefix j <= i, or the whole row without causality. So each row of A sums to 1 (without
-causality: of the complete A, not of a corner). Nothing is drawn from torch's generator, and an
-element is the same on every device and however the matrix is split.
+its prefix j <= i, or the complete row without causality. So each row of A sums to 1 (without
+causality: of the complete A, not of a corner). Torch's generator is not used, and an
+element is the same on every device, however the matrix is split.
 
 Shapes: N heads, R rows, L columns.
 """
@@ -21,13 +21,13 @@ from mixit_titan.kernels.philox import Word, normals, philox, uniform
 Noise = Literal["gaussian", "sign"]
 
 # The four words of one Philox call serve four neighboring 32-column strips of a row, so that a
-# tiled kernel can use all four as whole tiles: column j takes word (j // 32) % 4. Of normals there
-# are 32 calls to such a group of columns; of signs one, and column j takes bit j % 32.
+# tiled kernel can use all four as complete tiles: column j takes word (j // 32) % 4. Such a group
+# of columns takes 32 calls for normals; for signs it takes one, and column j takes bit j % 32.
 STRIP = 32
 GROUP = 4 * STRIP
-# Counter word c3 is the layer; this bit sets the per-head draws apart from the matrix itself.
+# Counter word c3 is the layer; this bit separates the per-head draws from the matrix itself.
 _HEAD_DOMAIN = 1 << 31
-# Counters drawn at a time: what fits a CPU's cache; on a GPU, enough to fill it.
+# Counters drawn at a time: as many as fit a CPU's cache, or on a GPU enough to fill it.
 _CHUNK = {"cpu": 1 << 14, "cuda": 1 << 24}
 
 
@@ -37,7 +37,7 @@ class MatrixSpec:
 
     seed: int
     length: int
-    """m: rows and columns of A. A shorter sequence takes the top-left corner."""
+    """m: the rows and columns of A. A shorter sequence takes the top-left corner."""
     std_low: float
     std_high: float
     """Standard deviation of W: drawn once per head, uniform between the two."""
@@ -45,16 +45,16 @@ class MatrixSpec:
     sink_head: bool
     """Head 0 is not random: half itself, half position 0."""
     causal: bool
-    """A row sees the columns up to its own; else all of them."""
+    """Whether a row sees only the columns up to its own."""
     noise: Noise = "gaussian"
-    """Of W. `sign`: +std or -std, by one random bit each."""
+    """Distribution of W. `sign`: +std or -std, by one random bit each."""
 
 
 def draw_words(
     noise: Noise, seed: int, layer: int, head: Word, rows: torch.Tensor, length: int
 ) -> tuple[torch.Tensor, ...]:
-    """The generator's integers behind W[rows, :length]: four blocks of (rows, groups, 32), or of
-    (rows, groups, 1) for signs.
+    """Return the generator's integers behind W[rows, :length]: four blocks of (rows, groups, 32),
+    or of (rows, groups, 1) for signs.
 
     `head` can be a tensor of (N, 1, 1, 1), which comes first in the shape of the blocks.
     """
@@ -67,21 +67,21 @@ def draw_words(
 def draw_noise(
     noise: Noise, seed: int, layer: int, head: Word, rows: torch.Tensor, length: int
 ) -> torch.Tensor:
-    """W[rows, :length] in float32: neither centered nor causal."""
+    """Return W[rows, :length] in float32, neither centered nor causal."""
     words = draw_words(noise, seed, layer, head, rows, length)
     strips = normals(words) if noise == "gaussian" else tuple(map(_signs, words))
     return torch.stack(strips, dim=-2).flatten(-3)[..., :length]
 
 
 def _signs(word: torch.Tensor) -> torch.Tensor:
-    """(..., 1) -> (..., 32): -1 where a bit is set, else 1."""
+    """Turn (..., 1) into (..., 32): -1 where a bit is set, and 1 elsewhere."""
     return 1.0 - 2.0 * ((word >> torch.arange(STRIP, device=word.device)) & 1).to(torch.float32)
 
 
 def head_stds(
     spec: MatrixSpec, layer: int, heads: Sequence[int], device: torch.device
 ) -> torch.Tensor:
-    """Standard deviation of each head: std_low + u (std_high - std_low), u ~ U(0, 1)."""
+    """Return the standard deviation of each head: std_low + u (std_high - std_low), u ~ U(0, 1)."""
     counter = torch.tensor(list(heads), device=device)
     zero = torch.zeros_like(counter)
     u = uniform(philox(spec.seed, zero, 0, counter, layer | _HEAD_DOMAIN)[0])
@@ -91,7 +91,7 @@ def head_stds(
 def row_means(
     spec: MatrixSpec, layer: int, heads: Sequence[int], device: torch.device
 ) -> torch.Tensor:
-    """mean(W) of each row: (N, m) in float32."""
+    """Return mean(W) of each row: (N, m) in float32."""
     means_NL = torch.empty(len(heads), spec.length, device=device)
     for rows, columns in _chunks(spec, len(heads), device):
         noise_NRL = _noise(spec, layer, heads, rows, columns)
@@ -110,8 +110,9 @@ def assemble(
     sink_head: bool,
     less_identity: bool,
 ) -> torch.Tensor:
-    """std (W - mean(W)) of some rows, zero where they do not see; less_identity: a sink head, which
-    is not I plus something, comes out less the identity that will be added to all heads."""
+    """Return std (W - mean(W)) of some rows, zero where they do not see. `less_identity`: a sink
+    head, which is not I plus something, is returned minus the identity that will be added to all
+    heads."""
     columns = torch.arange(noise_NRL.shape[-1], device=rows.device)
     diagonal_RL = columns == rows.unsqueeze(-1)
     a_NRL = stds_N.view(-1, 1, 1) * (noise_NRL - means_NR.unsqueeze(-1))
@@ -131,7 +132,7 @@ def mixing_matrix(
     *,
     device: torch.device | str = "cpu",
 ) -> torch.Tensor:
-    """A of shape (len(heads), m, m) in float32."""
+    """Return A in float32, of shape (len(heads), m, m)."""
     device = torch.device(device)
     a_NLL = torch.zeros(len(heads), spec.length, spec.length, device=device)
     for rows, columns in _chunks(spec, len(heads), device):
@@ -148,8 +149,8 @@ def draw_rows(
     *,
     less_identity: bool = False,
 ) -> torch.Tensor:
-    """A[rows, :columns] of (N, R, columns) in float32, or A - I. Causal rows see no more than
-    `columns`."""
+    """Return A[rows, :columns] of (N, R, columns) in float32, or A - I. Causal rows see no more
+    than `columns`."""
     noise_NRL = _noise(spec, layer, heads, rows, columns)
     a_NRL = assemble(
         noise_NRL,
@@ -167,7 +168,7 @@ def draw_rows(
 
 
 def _means(noise_NRL: torch.Tensor, rows: torch.Tensor, causal: bool) -> torch.Tensor:
-    """(N, R): the mean of what each row sees."""
+    """Return (N, R): the mean of what each row sees."""
     if not causal:
         return noise_NRL.mean(-1)
     columns = torch.arange(noise_NRL.shape[-1], device=rows.device)
@@ -185,7 +186,7 @@ def _noise(
 def _chunks(
     spec: MatrixSpec, heads: int, device: torch.device
 ) -> Iterator[tuple[torch.Tensor, int]]:
-    """All rows in chunks, each with the columns that it sees."""
+    """Yield all rows in chunks, each with the columns that it sees."""
     counters = heads * -(-spec.length // GROUP) * STRIP  # behind one row of all heads
     size = max(1, _CHUNK[device.type] // counters)
     for first in range(0, spec.length, size):

@@ -1,4 +1,4 @@
-"""Standard normals by name: a pure function of (seed, name, element), as weights at step 0 are."""
+"""Standard normals as a pure function of (seed, name, element), used for initial weights."""
 
 import hashlib
 
@@ -6,19 +6,19 @@ import torch
 
 from mixit_titan.kernels.philox import normals, philox
 
-# Counters drawn at a time: what fits a CPU's cache; on a GPU, so many that launches do not count.
+# Counters drawn at a time: as many as fit a CPU's cache; on a GPU, enough to hide launches.
 _AT_A_TIME = {"cpu": 1 << 16, "cuda": 1 << 22}
 
 
 def named_words(seed: int, name: str, counter: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The generator's integers behind the elements 4 counter to 4 counter + 3 of `name`."""
+    """Return the generator's integers behind elements 4 counter to 4 counter + 3 of `name`."""
     digest = hashlib.sha256(name.encode()).digest()
     c2, c3 = (int.from_bytes(digest[i : i + 4], "little") for i in (0, 4))
     return philox(seed, counter & 0xFFFFFFFF, counter >> 32, c2, c3)
 
 
 def draw_normal(seed: int, name: str, shape: torch.Size, device: torch.device) -> torch.Tensor:
-    """Standard normals in float32: element e of `name` is word e % 4 of counter e // 4."""
+    """Return standard normals in float32: element e of `name` is word e % 4 of counter e // 4."""
     count = -(-shape.numel() // 4)
     flat = torch.empty(count, 4, device=device)
     chunk = _AT_A_TIME[device.type]

@@ -1,7 +1,7 @@
 """Philox-4x32-10, the counter-based generator behind Triton's `tl.randn`, in plain torch.
 
-A draw is a function of (seed, counter) and of nothing else: no state, no global generator, the
-same integers on every device. 32-bit words are kept in int64, where torch has all operations.
+A draw depends on (seed, counter) alone: no state, no global generator, and the same integers on
+every device. 32-bit words are kept in int64, for which torch has all operations.
 
 Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 """
@@ -19,7 +19,8 @@ _ROUNDS = 10
 
 
 def philox(seed: int, c0: Word, c1: Word, c2: Word, c3: Word) -> tuple[torch.Tensor, ...]:
-    """Four blocks of 32-bit words for the counter (c0, c1, c2, c3), as `tl.philox` draws them.
+    """Return four blocks of 32-bit words for the counter (c0, c1, c2, c3), as `tl.philox` draws
+    them.
 
     The counters broadcast against each other; at least one of them is a tensor.
     """
@@ -38,13 +39,14 @@ def philox(seed: int, c0: Word, c1: Word, c2: Word, c3: Word) -> tuple[torch.Ten
 
 
 def uniform(word: torch.Tensor) -> torch.Tensor:
-    """A 32-bit word as a float32 in [0, 1), by the mapping of `tl.rand`."""
+    """Map a 32-bit word to a float32 in [0, 1), as `tl.rand` does."""
     folded = torch.where(word >> 31 == 1, WORD - word, word)
     return folded.to(torch.float32) * 4.6566127342e-10
 
 
 def normals(words: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Four standard normals in float32 from four words, by the Box-Muller of `tl.randn4x`."""
+    """Return four standard normals in float32 from four words, by the Box-Muller of
+    `tl.randn4x`."""
     out = []
     for first, second in ((words[0], words[1]), (words[2], words[3])):
         radius = torch.sqrt(-2.0 * torch.log(uniform(first).clamp_min(1.0e-7)))

@@ -1,11 +1,11 @@
 """The product with a matrix that is kept in memory.
 
-On a GPU a Triton kernel reads it tile by tile (triton_mixing.py), of a causal matrix the lower
-triangle: tiles of 128 x 128, those of a block of rows one after another. In float32 and bfloat16 on
-a CPU there is a product of its own (triangle.c). Else by torch: the batch is folded into the
-columns, so that each head is one product, and documents are copied. The rows are taken in strips: a
-strip multiplies no more than what it sees, so that the zero half is skipped but for the blocks on
-the diagonal. All heads of a strip are one `bmm`.
+On a GPU a Triton kernel reads it tile by tile (triton_mixing.py), and of a causal matrix only the
+lower triangle: tiles of 128 x 128, those of a block of rows one after another. In float32 and
+bfloat16 on a CPU there is a compiled product (triangle.c). Otherwise torch is used: the batch is
+folded into the columns, so that each head is one product, and documents are copied. The rows are
+taken in strips: a strip multiplies no more than what it sees, so that the zero half is skipped but
+for the blocks on the diagonal. All heads of a strip are one `bmm`.
 
 On a CPU the zero half of the square is put to use: with one strip more of columns it holds the
 transpose, so that the backward product reads rows too. To read columns, of which a strip has few,
@@ -34,7 +34,7 @@ _STRIP = 128  # rows; small strips waste less on the diagonal
 
 
 def identity_apart(spec: MatrixSpec, dtype: torch.dtype) -> bool:
-    """In bfloat16 a 1 on the diagonal would swallow the noise beside it: A - I is kept, and the
+    """In bfloat16 a 1 on the diagonal would absorb the noise next to it, so A - I is kept, and the
     product adds v."""
     return spec.identity and dtype.itemsize < 4
 
@@ -42,7 +42,7 @@ def identity_apart(spec: MatrixSpec, dtype: torch.dtype) -> bool:
 def stored_matrix(
     spec: MatrixSpec, layer: int, heads: range, *, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """What `stored_mix` takes."""
+    """Return the matrix that `stored_mix` takes."""
     if spec.causal and by_triton(device):
         return _packed_matrix(spec, layer, heads, dtype, device)
     return keep(mixing_matrix(spec, layer, heads, device=device), spec, dtype)
@@ -51,7 +51,8 @@ def stored_matrix(
 def _packed_matrix(
     spec: MatrixSpec, layer: int, heads: range, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """(N, T, E, E), drawn by blocks of rows: more than a block is never there in float32."""
+    """Return (N, T, E, E), drawn by blocks of rows, so that only one block at a time is in
+    float32."""
     shape = (len(heads), packed_tiles(spec.length), BLOCK, BLOCK)
     packed_NTEE = torch.zeros(shape, dtype=dtype, device=device)
     apart = identity_apart(spec, dtype)
@@ -66,9 +67,9 @@ def _packed_matrix(
 
 
 def stored_rows(matrix: torch.Tensor, first: int, last: int) -> torch.Tensor:
-    """Rows first to last of a causal A as it is kept, up to column `last`: (N, R, last)."""
+    """Return rows first to last of a stored causal A, up to column `last`: (N, R, last)."""
     if matrix.ndim == 3:
-        # Right of the diagonal it may hold its transpose.
+        # To the right of the diagonal it may hold its transpose.
         return matrix[:, first:last, :last].tril(first)
     strips = []
     for top in range(first // BLOCK * BLOCK, last, BLOCK):
@@ -80,14 +81,14 @@ def stored_rows(matrix: torch.Tensor, first: int, last: int) -> torch.Tensor:
 
 
 def has_transpose(spec: MatrixSpec, device: torch.device) -> bool:
-    """Whether a matrix of `stored_matrix` has its transpose in the same rows."""
+    """Return whether a matrix of `stored_matrix` has its transpose in the same rows."""
     return spec.causal and not by_triton(device)
 
 
 def stored_columns(spec: MatrixSpec, device: torch.device) -> int:
-    """How many columns a matrix of `stored_matrix` has. With its transpose they are even, so that
-    pairs of bfloat16 can be read, and not a multiple of 4096 bytes, which would put the same
-    columns of all rows to one place of the first cache."""
+    """Return how many columns a matrix of `stored_matrix` has. With its transpose the number is
+    even, so that pairs of bfloat16 can be read, and rows are not a multiple of 4096 bytes, which
+    would map the same columns of all rows to the same set of the L1 cache."""
     if not has_transpose(spec, device):
         return spec.length
     columns = spec.length + _STRIP + spec.length % 2
@@ -95,7 +96,7 @@ def stored_columns(spec: MatrixSpec, device: torch.device) -> int:
 
 
 def keep(a_NLL: torch.Tensor, spec: MatrixSpec, dtype: torch.dtype) -> torch.Tensor:
-    """A, or A - I, in `dtype`, with its transpose where `has_transpose` says so."""
+    """Store A, or A - I, in `dtype`, with its transpose where `has_transpose` says so."""
     if identity_apart(spec, dtype):
         a_NLL = a_NLL - torch.eye(a_NLL.shape[1], device=a_NLL.device)
     a_NLL = a_NLL.to(dtype)
@@ -127,13 +128,13 @@ def _stored_mix(
     add_v: bool,
     transposed: bool,
 ) -> torch.Tensor:
-    """A v, or A^T v if `transposed`; v is added where the matrix is kept without its identity.
-    `documents` is a `document_table`; None: whole rows."""
+    """Return A v, or A^T v if `transposed`; v is added if the matrix is kept without its identity.
+    `documents` is a `document_table`; None: one document per row."""
     if by_triton(v_BLNH.device):
         return mix_stored(v_BLNH, matrix_NLL, documents, causal, add_v, transposed)
     out_BLNH = torch.empty_like(v_BLNH, memory_format=torch.contiguous_format)
-    # What follows is not for autograd, which would look at each of its views: that shows at length
-    # 256. There is no public way to say so.
+    # What follows need not be seen by autograd, which would track each of its views: that shows at
+    # length 256. There is no public way to say so.
     with torch._C._AutoDispatchBelowAutograd():
         matrix_NLL = matrix_NLL.to(v_BLNH.dtype)
         _mix(out_BLNH, matrix_NLL, v_BLNH, documents, causal, with_transpose, add_v, transposed)
@@ -152,14 +153,15 @@ torch.library.register_fake("mixit_titan::stored_mix", _fake, lib=_library)
 
 
 def _mixer() -> Callable[..., torch.Tensor]:
-    """The operator, for whoever looks at operators: a compiler, or a mode such as selective
-    checkpointing. Else what is behind it: the way through the dispatcher shows at length 256."""
+    """Return the operator for whoever inspects operators, such as a compiler or selective
+    checkpointing; otherwise return the function behind it, since dispatching shows at length
+    256."""
     watched = torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
     return torch.ops.mixit_titan.stored_mix if watched else _stored_mix
 
 
 class StoredMix(torch.autograd.Function):
-    """`stored_mix` with its gradient: the product with the transpose."""
+    """`stored_mix` with its gradient, the product with the transpose."""
 
     @staticmethod
     def forward(
@@ -179,7 +181,7 @@ class StoredMix(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         matrix_NLL, documents = ctx.saved_tensors
         *flags, transposed = ctx.flags
-        # Only the gradient of a gradient needs a gradient.
+        # Only a second derivative needs a gradient here.
         mix = StoredMix.apply if torch.is_grad_enabled() else _mixer()
         grad = mix(grad_BLNH, matrix_NLL, documents, *flags, not transposed)
         return grad, None, None, None, None, None, None
@@ -195,7 +197,7 @@ def _mix(
     add_v: bool,
     transposed: bool,
 ) -> None:
-    """One product into `out`."""
+    """Write one product into `out`."""
     in_c = with_transpose and v_BLNH.device.type == "cpu" and is_faster(v_BLNH.dtype)
     if in_c and (mix := compiled_mix()) is not None:
         column = _STRIP if transposed else 0
@@ -221,7 +223,7 @@ def _mix_rows(
     add_v: bool,
     transposed: bool,
 ) -> None:
-    """One product of whole rows by torch."""
+    """Write one product of one-document rows by torch."""
     batch, length, heads, width = v_BLNH.shape
     v_NLC = v_BLNH.permute(2, 1, 0, 3).reshape(heads, length, batch * width)
     mixed_NSC = None
@@ -231,7 +233,7 @@ def _mix_rows(
             mixed_NSC = v_NLC.new_empty(heads, j - i, batch * width)
             mixed_BSNH = mixed_NSC.view(heads, j - i, batch, width).permute(2, 1, 0, 3)
         a_NSK, seen = _strip(a_NLL, i, j, length, causal, with_transpose, transposed)
-        torch.bmm(a_NSK, v_NLC[:, seen], out=mixed_NSC)  # contiguous, else head after head
+        torch.bmm(a_NSK, v_NLC[:, seen], out=mixed_NSC)  # contiguous, or else head after head
         if add_v:
             torch.add(v_BLNH[:, i:j], mixed_BSNH, out=out_BLNH[:, i:j])
         else:
@@ -247,7 +249,8 @@ def _strip(
     with_transpose: bool,
     transposed: bool,
 ) -> tuple[torch.Tensor, slice]:
-    """Rows i to j of A or A^T, without the columns that they do not see, and which those are."""
+    """Return rows i to j of A or A^T without the columns they do not see, and which columns those
+    are."""
     if not transposed:
         seen = slice(0, j if causal else length)
         return a_NLL[:, i:j, seen], seen

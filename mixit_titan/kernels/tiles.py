@@ -1,5 +1,5 @@
-"""What a program of the GPU's kernel (triton_mixing.py) works on, and what that costs. Without
-torch: `params` models the kernel's time from it.
+"""What a program of the GPU's kernel (triton_mixing.py) works on, and what that costs. This file
+does not need torch: `params` models the kernel's time from it.
 
 A source is where a tile of A comes from: stored, or drawn as normals or signs.
 """
@@ -12,16 +12,16 @@ from mixit_titan.kernels.forms import Form
 
 Source = Literal["stored", "normals", "signs"]
 
-# Drawing an element takes as long as a tensor core takes to multiply it with some 400 columns. So a
-# tile is multiplied with as many columns as registers hold: an accumulator of 128 x 256 in 8 warps.
+# Drawing an element takes as long as a tensor core takes to multiply it by some 400 columns. So a
+# tile is multiplied by as many columns as registers hold: an accumulator of 128 x 256 in 8 warps.
 # It leaves no room for a second block on an SM, which would draw the same tile again for its half
 # of the columns. By what ptxas reports of the bfloat16 kernels for sm_90, where none of them spills
 # (benchmarks/sass.py).
 WARPS = 8
 LARGEST_GROUP = 8
-"""Documents side by side."""
+"""Documents side by side in a group."""
 _WIDEST = 256
-_COLUMNS = {2: _WIDEST, 4: 64, 8: 32}  # by bytes of an element of v
+_COLUMNS = {2: _WIDEST, 4: 64, 8: 32}  # by bytes per element of v
 # Rows or columns of A in a step. In float32 there is no tensor core, and all products of a step are
 # unrolled.
 _STEP = {"normals": 32, "signs": 64, "stored": 64}
@@ -31,14 +31,15 @@ _STAGES = {"normals": 2, "signs": 2, "stored": 3}
 
 @dataclass(frozen=True)
 class Cost:
-    """Instructions of a thread."""
+    """Instructions of one thread."""
 
     inside: float
     """For each element of A that it draws or loads."""
     edge: float
-    """The same in tiles that are masked: on the diagonal and at the ends of documents."""
+    """For each element of A in tiles that are masked: on the diagonal and at the ends of
+    documents."""
     group: int
-    """For a group of documents, beside its tiles."""
+    """For a group of documents, apart from its tiles."""
 
 
 COSTS: dict[tuple[Source, bool], Cost] = {
@@ -49,19 +50,20 @@ COSTS: dict[tuple[Source, bool], Cost] = {
     ("stored", False): Cost(3.62, 4.31, 1147),
     ("stored", True): Cost(4.09, 5.19, 1182),
 }
-"""(source, transposed) -> as benchmarks/sass.py counts them for sm_90, bfloat16, head width 64 and
-packed documents. benchmarks/h100.py compares them to what Triton compiles."""
+"""(source, transposed) -> cost, as benchmarks/sass.py counts it for sm_90, bfloat16, head width 64
+and packed documents. benchmarks/h100.py compares it with what Triton compiles."""
 
 
 def source_of(form: Form, *, signs: bool) -> Source:
+    """Return where the kernel's tiles come from, for a form and a distribution."""
     if form != "generated":
         return "stored"
     return "signs" if signs else "normals"
 
 
 def tiles(source: Source, width: int, itemsize: int, batch: int | None) -> dict[str, int]:
-    """What a program works on: GROUP documents, or rows of a `batch`, of padded width side by side,
-    and K rows or columns of A in a step."""
+    """Return what a program works on: GROUP documents, or rows of a `batch`, of padded width side
+    by side, and K rows or columns of A in a step."""
     check_width(width)
     padded = max(16, _power_of_two(width))
     group = min(LARGEST_GROUP, max(1, _COLUMNS[itemsize] // padded))
@@ -72,7 +74,7 @@ def tiles(source: Source, width: int, itemsize: int, batch: int | None) -> dict[
 
 
 def check_width(width: int) -> None:
-    """Refuse heads that no tile has room for."""
+    """Refuse heads that are too wide for a tile."""
     if width > _WIDEST:
         raise ConfigError(
             f"heads of width {width} are too wide for the mixing kernel of a GPU, which takes up "

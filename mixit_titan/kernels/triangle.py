@@ -1,6 +1,6 @@
-"""The stored product of a CPU, in C (triangle.c): compiled once for a machine, and kept.
+"""The stored product of a CPU, in C (triangle.c), compiled once per machine and kept.
 
-Where that cannot be, stored.py does with torch's products.
+If it cannot be compiled, stored.py uses torch's products.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from mixit_titan.files import cache_folder
 
 _SOURCE = Path(__file__).with_suffix(".c")
 _FLAGS = {"AVX2": ["-mavx2", "-mfma"], "AVX512": ["-mavx512f", "-mfma"]}
-"""By what torch finds the CPU to be able to do."""
+"""Compiler options by the capability that torch reports of the CPU."""
 _BFLOAT16 = "-mavx512bf16"
 
 
 class _Product(ctypes.Structure):
-    """`product` in triangle.c."""
+    """The signature of `product` in triangle.c."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("a", "v", "out", "documents")),
@@ -40,8 +40,8 @@ class _Product(ctypes.Structure):
 
 @functools.cache
 def is_faster(dtype: torch.dtype) -> bool:
-    """Whether this product is faster than torch's. In bfloat16 torch has what this one has not
-    where the CPU has AMX."""
+    """Return whether this product is faster than torch's. In bfloat16 torch's wins on CPUs with
+    AMX, which this product does not use."""
     if dtype == torch.bfloat16:
         return not torch.cpu.get_capabilities().get("amx_bf16", False)
     return dtype == torch.float32
@@ -49,14 +49,14 @@ def is_faster(dtype: torch.dtype) -> bool:
 
 @functools.cache
 def compiled_mix() -> Callable[..., None] | None:
-    """`mix(out, matrix, v, documents, ...)`, or None where it cannot be compiled or loaded."""
+    """Return `mix(out, matrix, v, documents, ...)`, or None if it cannot be compiled or loaded."""
     try:
         library = _library()
     except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         logging.getLogger(__name__).warning(
-            f"The mixing product in C cannot be compiled or loaded ({said[-1]}): torch's takes its "
-            "place, which is slower. It needs a C compiler with OpenMP, such as gcc; CC names one"
+            f"The mixing product in C cannot be compiled or loaded ({said[-1]}): torch's is used "
+            "instead, which is slower. It needs a C compiler with OpenMP, such as gcc; CC names one"
         )
         return None
     return functools.partial(_mix, library.triangle_mix)
@@ -72,8 +72,8 @@ def _mix(
     add_v: bool,
     transposed: bool,
 ) -> None:
-    """All are float32 or all bfloat16, and `out` is contiguous. Row x of A or A^T is row x of the
-    matrix from `column` on; there are an even number of columns."""
+    """Multiply. All tensors are float32 or all bfloat16, and `out` is contiguous. Row x of A or A^T
+    is row x of the matrix from `column` on; the number of columns is even."""
     if v_BLNH.stride(3) != 1:
         v_BLNH = v_BLNH.contiguous()
     a = matrix_NLL.data_ptr() + column * matrix_NLL.element_size()
@@ -85,7 +85,7 @@ def _mix(
 
 
 def _library() -> ctypes.CDLL:
-    """The one that was kept; or a new one, which is kept once it has been loaded."""
+    """Return the library that was kept, or a new one, which is kept once it has been loaded."""
     flags = ["-O3", "-fPIC", "-fopenmp", *_isa()]
     compiler = shlex.split(os.environ.get("CC") or "cc")
     key = " ".join([platform.machine(), *compiler, *flags]).encode() + _SOURCE.read_bytes()
@@ -93,20 +93,21 @@ def _library() -> ctypes.CDLL:
     if kept.exists():
         with contextlib.suppress(OSError):
             return ctypes.CDLL(str(kept))
-        kept.unlink(missing_ok=True)  # damaged
+        kept.unlink(missing_ok=True)  # it is damaged
     with tempfile.TemporaryDirectory() as folder:
         try:
             made = _compile(compiler, flags, Path(folder))
-        except subprocess.CalledProcessError:  # gcc before 10 does not know it
+        except subprocess.CalledProcessError:  # gcc before version 10 does not know the option
             made = _compile(compiler, [f for f in flags if f != _BFLOAT16], Path(folder))
         library = ctypes.CDLL(str(made))
-        with contextlib.suppress(OSError):  # a home that cannot be written to: compiled each time
+        with contextlib.suppress(OSError):  # if the home is not writable, it is compiled each time
             _keep(made, kept)
     return library
 
 
 def _isa() -> list[str]:
-    """ATEN_CPU_CAPABILITY=avx2 in the environment asks torch, and so this product, for less."""
+    """Return torch's CPU capability; ATEN_CPU_CAPABILITY=avx2 in the environment lowers it for
+    torch, and so for this product."""
     capability = torch.backends.cpu.get_cpu_capability()
     flags = _FLAGS.get(capability, [])
     if capability == "AVX512" and torch.cpu.get_capabilities().get("avx512_bf16", False):
@@ -115,8 +116,8 @@ def _isa() -> list[str]:
 
 
 def _compile(compiler: list[str], flags: list[str], folder: Path) -> Path:
-    """Linked without OpenMP's library: torch has one loaded, and a second one's threads would wait
-    on the cores that the first one's need."""
+    """Compile without linking OpenMP's library: torch has one loaded, and the threads of a second
+    one would compete for the cores."""
     middle, made = folder / "triangle.o", folder / "triangle.so"
     for words in (
         [*compiler, *flags, "-c", str(_SOURCE), "-o", str(middle)],
@@ -127,7 +128,7 @@ def _compile(compiler: list[str], flags: list[str], folder: Path) -> Path:
 
 
 def _keep(made: Path, kept: Path) -> None:
-    """Whole or not there, and never in the place of one that another process may have loaded."""
+    """Install the library atomically, and never over one that another process may have loaded."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         os.link(shutil.copy(made, folder), kept)

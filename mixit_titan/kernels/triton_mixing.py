@@ -1,11 +1,11 @@
 """The product on a GPU, in position space.
 
-A document of n tokens is mixed by the corner A[:n, :n], in whatever row of the batch it lies. So a
-tile of A is taken once, from memory (stored) or drawn (generated), and multiplied with the blocks
-of several documents side by side. v is read and out is written where they are.
+A document of n tokens is mixed by the corner A[:n, :n], whichever row of the batch it is in. So a
+tile of A is taken once, from memory (stored) or drawn (generated), and multiplied by the blocks of
+several documents side by side. v is read and out is written where they are.
 
-A program has one head and 128 positions, `owned`, of up to GROUP documents that reach them
-(documents.py has them in a table). It walks over the other positions: the columns of A that its
+A program handles one head and 128 positions, `owned`, of up to GROUP documents that reach them
+(documents.py puts them in a table). It walks over the other positions: the columns of A that its
 rows see, or for the transposed product the rows that see its columns. Inside, where neither the
 diagonal nor the end of a document can be, nothing is masked; the edges come last.
 
@@ -31,19 +31,20 @@ def _drawn(
     SIGNS: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):
-    """A[rows, columns], the columns as `draw` has them from `first`."""
+    """Return A[rows, columns], with the columns as `draw` gives them from `first`."""
     key, means, std, head, m = source
-    # As many columns as `draw` has words: the compiler leaves these where a load leaves them.
+    # As many columns as `draw` has words, because the compiler leaves these in the layout of a
+    # load.
     zero = tl.zeros((ROWS, COLUMNS // 32 if SIGNS else 1), tl.int32)
-    inside = tl.minimum(rows, m - 1)  # those below are of no document
+    inside = tl.minimum(rows, m - 1)  # rows below that belong to no document
     less = std * tl.load(means + inside[:, None] + zero)
     return draw(key, head, rows, first, std, less, ROWS, COLUMNS, EDGE, SIGNS, not TRANSPOSED)
 
 
 @triton.jit
 def _loaded(source, rows, columns, row, column, EDGE: tl.constexpr, KIND: tl.constexpr):
-    """A[rows, columns], which begin with `row` and `column`. A packed matrix has the tiles of its
-    lower triangle one after another (stored.py)."""
+    """Return A[rows, columns], beginning with `row` and `column`. A packed matrix has the tiles of
+    its lower triangle one after another (stored.py)."""
     matrix, matrix_l, head, m = source
     CAUSAL, _, PACKED, TRANSPOSED = KIND
     if PACKED:
@@ -64,8 +65,8 @@ def _loaded(source, rows, columns, row, column, EDGE: tl.constexpr, KIND: tl.con
 
 @triton.jit
 def _tile(source, start, k, K: tl.constexpr, EDGE: tl.constexpr, KIND: tl.constexpr):
-    """A[owned, others], or A[others, owned] transposed, less the identity if it is apart: (R, K).
-    EDGE: what `at_the_edge` takes; None inside."""
+    """Return A[owned, others], or A[others, owned] transposed, less the identity if that is kept
+    apart: (R, K). EDGE: what `at_the_edge` takes, or None inside."""
     matrix, matrix_l, key, means, std, head, m = source
     _, SIGNS, _, TRANSPOSED = KIND
     NORMALS: tl.constexpr = matrix is None and not SIGNS
@@ -88,7 +89,7 @@ def _tile(source, start, k, K: tl.constexpr, EDGE: tl.constexpr, KIND: tl.conste
 
 @triton.jit
 def _multiply(a, values, acc):
-    """acc + a values, in the precision of the values: no TF32."""
+    """Return acc + a values, in the precision of the values: no TF32."""
     if INTERPRETED:
         return tl.dot(
             a.to(values.dtype).to(acc.dtype), values.to(acc.dtype), acc, out_dtype=acc.dtype
@@ -111,8 +112,8 @@ def _add_tile(
     EDGE: tl.constexpr,
     KIND: tl.constexpr,
 ):
-    """acc + a tile of A times the values of `step`. `values`: v, its stride, and where those of
-    step 0 are in it. EDGE: as of `_tile`; inside, all documents have them."""
+    """Return acc + a tile of A times the values of `step`. `values`: v, its stride, and where those
+    of step 0 are in it. EDGE: as in `_tile`; inside, all documents have them."""
     _, SIGNS, _, TRANSPOSED = KIND
     AHEAD: tl.constexpr = source[0] is None and not SIGNS and not TRANSPOSED
     k = position(step, AHEAD)
@@ -144,7 +145,7 @@ def _add_tiles(
     EDGE: tl.constexpr,
     KIND: tl.constexpr,
 ):
-    """acc + A times the values, for all others that the positions of `block` see."""
+    """Return acc + A times the values, for all others that the positions of `block` see."""
     CAUSAL, SIGNS, _, TRANSPOSED = KIND
     # Drawn normals come in groups of 128 columns.
     STEP: tl.constexpr = 128 if source[0] is None and not SIGNS and not TRANSPOSED else K
@@ -198,8 +199,8 @@ def mix(
     PACKED: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):
-    """out = A v or A^T v. `matrix` (N, M, M), or `key`, `means` and `stds`, say what A is; `table`
-    which documents there are (None: whole rows). IDENTITY: A is less it, and v is added."""
+    """Write out = A v or A^T v. `matrix` (N, M, M), or `key`, `means` and `stds`, define A; `table`
+    the documents (None: one per row). IDENTITY: A is kept without it, and v is added."""
     n = tl.program_id(1)
     NORMALS: tl.constexpr = matrix is None and not SIGNS
     AHEAD: tl.constexpr = NORMALS and not TRANSPOSED
@@ -218,7 +219,7 @@ def mix(
     else:
         groups = tl.load(table) // GROUP
     width_C = tl.arange(0, GROUP * PADDED) % PADDED
-    # Registers are short: what one group needs is not kept for the next.
+    # Registers are scarce: what one group needs is not kept for the next.
     for turn in tl.range(
         tl.program_id(0), groups, tl.num_programs(0), num_stages=1, disable_licm=True
     ):

@@ -1,9 +1,9 @@
-"""The noise W in Triton: the words of philox.py, made normal by a GPU's approximate functions, or
-their bits as signs.
+"""The noise W in Triton: the words of philox.py, turned into normals by a GPU's approximate
+functions, or with their bits as signs.
 
-Drawing is what bounds the generated form, so instructions count (benchmarks/sass.py).
-A round of Philox is two 32 x 32 -> 64 bit products and two three-way exclusive ors. The normals are
-those of `philox.normals` within 1e-5 (tests/kernels/test_normals.py has the bound).
+Drawing limits the speed of the generated form, so every instruction counts (benchmarks/sass.py). A
+round of Philox is two 32 x 32 -> 64 bit products and two three-way exclusive ors. The normals are
+within 1e-5 of those of `philox.normals` (tests/kernels/test_normals.py has the bound).
 
 Shapes: R rows, K columns, a group of 128 columns.
 """
@@ -28,7 +28,7 @@ def _round(c0, c1, c2, c3, k0, k1):
 
 @triton.jit
 def _philox(seed, c0, c1, c2, c3):
-    """As philox.philox. `tl.philox` takes each product apart into two instructions."""
+    """Computes philox.philox. `tl.philox` splits each product into two instructions."""
     k0 = seed.to(tl.uint32)
     k1 = (seed >> 32).to(tl.uint32)
     for i in tl.static_range(10):
@@ -40,7 +40,7 @@ def _philox(seed, c0, c1, c2, c3):
 
 @triton.jit
 def _approximate(x, NAME: tl.constexpr):
-    """lg2, sqrt, sin or cos of one instruction or two."""
+    """Computes lg2, sqrt, sin or cos in one or two instructions."""
     if INTERPRETED:
         if NAME == "lg2":
             x = tl.log2(x)
@@ -58,18 +58,18 @@ def _approximate(x, NAME: tl.constexpr):
 
 @triton.jit
 def _uniform(word):
-    """As philox.uniform."""
+    """Computes philox.uniform."""
     signed = word.to(tl.int32, bitcast=True)
     return (signed ^ (signed >> 31)).to(tl.float32) * 4.6566127342e-10
 
 
 @triton.jit
 def _pair(word0, word1, std, less):
-    """Two normals of deviation `std`, less `less`: Box-Muller, as philox.normals.
+    """Return two normals of deviation `std`, minus `less`, by Box-Muller as in philox.normals.
 
-    Near 1 the logarithm is that of u - 1 in the first order: the instruction has an absolute error
-    there, of which the root would make too much. The angle is taken half a turn back, into what sin
-    and cos are good for, and the sign goes with the root.
+    Near 1 the logarithm is u - 1 to first order, since the instruction has an absolute error there,
+    which the root would amplify. The angle is shifted back by half a turn, to where sin and cos are
+    accurate, and the root takes the sign.
     """
     u = tl.maximum(_uniform(word0), 1.0e-7)
     log = tl.where(u > 1 - 2.0**-12, (u - 1) * 1.4426950408889634, _approximate(u, "lg2"))
@@ -81,9 +81,9 @@ def _pair(word0, word1, std, less):
 
 @triton.jit
 def column_order(K: tl.constexpr):
-    """Which K columns of a group of 128 `draw` gives, in its order. A Philox call gives column i of
-    four strips of 32. They come as a thread of a tensor core holds its operand, so that all four
-    can stay with the thread that drew them."""
+    """Return which K columns of a group of 128 `draw` gives, in its order. A Philox call gives
+    column i of four strips of 32. They come in the layout of a tensor core's operand, so that all
+    four can stay with the thread that drew them."""
     k = tl.arange(0, K)
     return (k // 8 % 2 * 2 + k % 2) * 32 + k // 16 * 4 + k // 2 % 4
 
@@ -140,9 +140,9 @@ def _signs(
     FLAGS: tl.constexpr,
     BITS_FIRST: tl.constexpr,
 ):
-    """A thread takes a word: 32 columns of a row. Either way to write it has the bits of a word in
-    the registers of one thread, given what becomes of the tile (see benchmarks/sass.py): the
-    compiler would else spread them over threads, each of which draws the word again."""
+    """A thread takes a word: 32 columns of a row. Either way of writing it keeps the bits of a word
+    in the registers of one thread, depending on what the tile is used for (see benchmarks/sass.py):
+    otherwise the compiler would spread them over threads, each of which draws the word again."""
     seed = tl.load(key)
     layer = tl.load(key + 1).to(tl.uint32)
     zero = tl.zeros((R, K // 32), tl.uint32)
@@ -180,9 +180,9 @@ def draw(
     SIGNS: tl.constexpr,
     BITS_FIRST: tl.constexpr,
 ):
-    """std W[rows, columns] - less, of shape (R, K) in float32. The columns are those from `first`:
-    of normals in `column_order`, of signs one after another. `less` has one column, of signs
-    K // 32. FLAGS: what `at_the_edge` takes; None inside, where there is no such place."""
+    """Return std W[rows, columns] - less, of shape (R, K) in float32. The columns are those from
+    `first`: for normals in `column_order`, for signs one after another. `less` has one column, or
+    for signs K // 32. FLAGS: what `at_the_edge` takes; None inside, where there is no edge."""
     if SIGNS:
         w = _signs(key, head, rows_R, first, std, less, R, K, FLAGS, BITS_FIRST)
     else:
@@ -192,13 +192,14 @@ def draw(
 
 @triton.jit
 def order(COUNT: tl.constexpr, NORMALS: tl.constexpr):
-    """In which order the columns of a step come."""
+    """Return the order of the columns of a step."""
     return column_order(COUNT) if NORMALS else tl.arange(0, COUNT)
 
 
 @triton.jit
 def position(step, NORMALS: tl.constexpr):
-    """Where a step begins. One of drawn normals takes a part of each strip of its group."""
+    """Return where a step begins. A step of drawn normals takes a part of each strip of its
+    group."""
     return step // 128 * 128 + step % 128 // 4 if NORMALS else step
 
 
@@ -231,7 +232,7 @@ def _row_means(key, means, m, CAUSAL: tl.constexpr, R: tl.constexpr, K: tl.const
 
 @triton.jit
 def _minuses(word, seen):
-    """How many of the lowest `seen` bits are set; all 32, if `seen` is more."""
+    """Count how many of the lowest `seen` bits are set, or of all 32 if `seen` is larger."""
     low = (1 << tl.minimum(tl.maximum(seen, 0), 31)) - 1
     word = word & tl.where(seen > 31, -1, low).to(tl.uint32)
     word = word - ((word >> 1) & 0x55555555)
@@ -243,7 +244,7 @@ def _minuses(word, seen):
 
 @triton.jit
 def _sign_means(key, means, m, CAUSAL: tl.constexpr, R: tl.constexpr, K: tl.constexpr):
-    """Exact: a count of bits. A thread takes a call, 128 columns of a row."""
+    """Compute exact means by counting bits. A thread takes a call, 128 columns of a row."""
     n = tl.program_id(1)
     seed, layer = tl.load(key), tl.load(key + 1).to(tl.uint32)
     head = n + tl.load(key + 2).to(tl.int32)
@@ -266,9 +267,9 @@ def _sign_means(key, means, m, CAUSAL: tl.constexpr, R: tl.constexpr, K: tl.cons
 def row_means(
     key: torch.Tensor, heads: int, length: int, causal: bool, signs: bool
 ) -> torch.Tensor:
-    """As mixing.row_means, for `heads` from the key's on."""
+    """As mixing.row_means, for `heads` beginning with the key's."""
     means_NM = torch.empty(heads, length, device=key.device)
     kernel, columns = (_sign_means, SIGN_COLUMNS) if signs else (_row_means, COLUMNS)
-    with torch.cuda.device_of(key):  # Triton takes the current one
+    with torch.cuda.device_of(key):  # Triton uses the current device
         kernel[(triton.cdiv(length, ROWS), heads)](key, means_NM, length, causal, ROWS, columns)
     return means_NM

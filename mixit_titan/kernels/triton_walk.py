@@ -1,4 +1,4 @@
-"""Which documents a program of triton_mixing.py has, and which positions of theirs it visits.
+"""Which documents a program of triton_mixing.py handles, and which of their positions it visits.
 
 Shapes: C columns (documents times padded width), R owned positions.
 """
@@ -13,7 +13,7 @@ R = tl.constexpr(BLOCK)
 
 @triton.jit
 def group_of_documents(table, group, batch, length, PADDED: tl.constexpr, GROUP: tl.constexpr):
-    """The block of a group, and of each column its document's row, first token and size."""
+    """Return the block of a group, and for each column its document's row, first token and size."""
     member_C = tl.arange(0, GROUP * PADDED) // PADDED
     if table is None:
         groups = tl.cdiv(batch, GROUP)
@@ -42,7 +42,7 @@ def walk(
     SINK: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):
-    """Which others a program visits: those inside, and two stretches of edges."""
+    """Return which other positions a program visits: those inside, and two stretches of edges."""
     start = block * R
     end = tl.minimum(start + R, longest)
     low, high = 0, start
@@ -56,7 +56,7 @@ def walk(
         high = tl.maximum(low, shortest // STEP * STEP)
         first1, last1 = high, longest
     if SINK:
-        if head == 0:  # nothing but the diagonal and column 0
+        if head == 0:  # only the diagonal and column 0
             low, high = 0, 0
             first0, last0 = start, end
             if TRANSPOSED:

@@ -13,6 +13,7 @@ from mixit_titan.config.plan import vocabulary
 from mixit_titan.data.sources import STDLIB
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, RunFailed
+from mixit_titan.fields import Group
 from mixit_titan.files import write_json, write_text
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.lock import locked
@@ -40,7 +41,7 @@ class LadderArguments:
              mixit-titan ladder --scale cpu --out runs/ladder
     """
 
-    scale: Literal["cpu", "gpu"] = "cpu"
+    scale: Annotated[Literal["cpu", "gpu"], Group("what is trained")] = "cpu"
     """Sizes that take two CPU cores about an hour, or sizes for an array of single-GPU jobs."""
     stacks: tuple[str, ...] = ()
     """Variants, and stacks in quotes (default: those of the scale)."""
@@ -52,14 +53,14 @@ class LadderArguments:
     the scale)."""
     budgets: Annotated[tuple[float, ...] | None, Range(above=0, most=1e30)] = None
     """FLOPs of the IsoFLOP runs (default: those of the scale)."""
-    text: str | None = None
+    text: Annotated[str | None, Group("training")] = None
     """A text file, a folder of text files, or a folder that mixit-titan prepare wrote (default:
     that of the scale)."""
     seeds: Annotated[int, Range(least=1, most=100)] = 1
     """Runs per size and budget; more seeds are added to finished runs."""
-    jobs: Annotated[int, Range(least=1, most=4096)] = 2
+    jobs: Annotated[int, Range(least=1, most=4096), Group("how it runs")] = 2
     """How many runs train at the same time."""
-    forecast: bool = False
+    forecast: Annotated[bool, Group("what to do")] = False
     """Train all runs but those of the largest rung, and freeze a forecast of their losses. The same
     command without --forecast then trains them."""
     list: bool = False

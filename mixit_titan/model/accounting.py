@@ -172,8 +172,7 @@ def flops_per_token(shape: Shape, stack: Stack) -> int:
 def speed_limit(shape: Shape, stack: Stack) -> float:
     """Return the FLOP ratio: how many times as many FLOPs per token `standard` takes as the stack.
 
-    A measured speedup can exceed it, since attention reaches less of a GPU's peak than products
-    do.
+    A measured speedup can exceed it, since attention reaches less of a GPU's peak than products do.
     """
     return flops_per_token(shape, VARIANTS["standard"]) / flops_per_token(shape, stack)
 

@@ -48,12 +48,11 @@ def llama_config(
     """Build the config of one model.
 
     `recipe` belongs to the mixing mixer, but layers with attention also take its residual,
-    activation
-    and linear scales, which by default leave a plain Llama unchanged. `form` and `dtype` are those
-    of
-    the mixing matrices; without a form they are stored if they fit in memory. `learned_positions`
-    adds one vector per position even if no layer mixes, as some tasks require. `frozen_storage` is
-    the key of [fsdp]. `on_gpu` says where the model will run, if not on this machine.
+    activation and linear scales, which by default leave a plain Llama unchanged. `form` and `dtype`
+    are those of the mixing matrices; without a form they are stored if they fit in memory.
+    `learned_positions` adds one vector per position even if no layer mixes, as some tasks require.
+    `frozen_storage` is the key of [fsdp]. `on_gpu` says where the model will run, if not on this
+    machine.
     """
     recipe = recipe or Recipe()
     if not stack.attends and shape.kv_heads not in (None, shape.heads):

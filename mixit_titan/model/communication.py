@@ -38,11 +38,9 @@ def fsdp_bytes(
     """Count the bytes of one forward and one backward pass, with the head and the loss in `chunks`.
 
     A rank lacks (N-1)/N of each weight. It receives that much for the forward pass, and again for
-    the
-    backward pass unless the weight was kept. For the gradient of its own shard it receives the
-    other
-    ranks' parts, (N-1)/N of the gradients of the trained weights. Resident frozen weights are never
-    sent. A mixing matrix is not a weight: each rank has its own copy.
+    the backward pass unless the weight was kept. For the gradient of its own shard it receives the
+    other ranks' parts, (N-1)/N of the gradients of the trained weights. Resident frozen weights are
+    never sent. A mixing matrix is not a weight: each rank has its own copy.
     """
     gathered = gradients = 0
     for weight in weights(shape, stack):

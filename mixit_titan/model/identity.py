@@ -2,8 +2,7 @@
 
 Mixing matrices are not saved. Their seed and recipe are, along with a fingerprint of the integers
 they are drawn from, so that a change to the generator is noticed too. The same holds for the maps
-of
-the embedding mixer.
+of the embedding mixer.
 """
 
 from dataclasses import asdict

@@ -1,9 +1,8 @@
 """Models the time of the mixing product on a GPU from the instructions of its kernel.
 
 A program takes a tile of A, drawn or loaded, and multiplies it by the columns of a group of
-documents
-(kernels/triton_mixing.py). The two alternate: first the counted instructions, then the product, by
-tensor cores at their peak or as fast as values come from the cache.
+documents (kernels/triton_mixing.py). The two alternate: first the counted instructions, then the
+product, by tensor cores at their peak or as fast as values come from the cache.
 
 Shapes: a tile has BLOCK x BLOCK elements; p is its block of rows, q its block of columns.
 """

@@ -84,7 +84,7 @@ def _read_word(word: str, shape: Shape, stack: Stack, where: str) -> set[Weights
         trained.add(("norm", None))
     if not trained:
         raise ConfigError(
-            f"{shown(word)} in {where} is frozen for the whole run by the model's layers "
+            f"{shown(word)} in {where} is frozen for the entire run by the model's layers "
             f"({stack.name}): leave it out, or give it freeze_until in place of that"
         )
     return trained
@@ -96,15 +96,15 @@ def _lacking(part: str, stack: Stack) -> str:
 
 def _outer(part: str, placed: bool, shape: Shape, stack: Stack, where: str) -> set[Weights]:
     if placed:
-        raise ConfigError(f"{part} in {where} is no part of a layer: leave out what is after it")
+        raise ConfigError(f"{part} in {where} is not part of a layer: leave out what is after it")
     if shape.tied and part == "head":
         raise ConfigError(
             f"model.tied makes head and embedding one weight: name embedding ({where})"
         )
     if stack.freezes(part):
         raise ConfigError(
-            f"{part} in {where} is frozen for the whole run by model.freeze: leave it out, or give "
-            "it freeze_until in place of that"
+            f"{part} in {where} is frozen for the entire run by model.freeze: leave it out, or "
+            "give it freeze_until in place of that"
         )
     return {(part, None), ("head", None)} if shape.tied else {(part, None)}
 

@@ -218,7 +218,7 @@ def _pair(name: str, where: str) -> Pair:
     for part in frozen:
         if part in OUTER_PARTS:
             raise ConfigError(
-                f"{name!r} in {where} freezes {part!r}, which is no part of a layer: name it in "
+                f"{name!r} in {where} freezes {part!r}, which is not part of a layer: name it in "
                 "freeze, beside the stack"
             )
         if part not in LAYER_PARTS:

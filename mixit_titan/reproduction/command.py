@@ -12,6 +12,7 @@ from rich.table import Table
 from mixit_titan.config.job import TRAINING_MODULES
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
+from mixit_titan.fields import Group
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
@@ -37,7 +38,7 @@ class ReproduceArguments:
     Example: mixit-titan reproduce --scale cpu --only table1,figure2 --out runs/reproduce
     """
 
-    scale: Literal["cpu", "paper"] = "cpu"
+    scale: Annotated[Literal["cpu", "paper"], Group("what is run")] = "cpu"
     """The presets of the tasks: sizes for two CPU cores, or those of the paper."""
     only: tuple[str, ...] = ()
     """Run and report only these, separated by commas: table1 ... table7, figure2, figure3,
@@ -48,9 +49,7 @@ class ReproduceArguments:
     finished runs."""
     first_seed: Annotated[int, Range(least=0, most=FIRST_SEED - 1)] = FIRST_REPORTED
     """The first seed. Settings were chosen with seeds from 10,000 on, which are never reported."""
-    jobs: Annotated[int, Range(least=1, most=4096)] = 2
-    """How many runs train at the same time. The benchmark runs alone, at the end."""
-    text: str | None = None
+    text: Annotated[str | None, Group("data and settings")] = None
     """Another text for language models at cpu scale: a text file, a folder of text files, or a
     folder that mixit-titan prepare wrote (default: only Python's standard library)."""
     reviews: Path | None = None
@@ -61,6 +60,8 @@ class ReproduceArguments:
     """At paper scale: search all settings of Table 8. --no-search: use those of Table 9."""
     steps: Annotated[int | None, COUNT] = None
     """Train everything for only N steps: a rehearsal, which proves nothing."""
+    jobs: Annotated[int, Range(least=1, most=4096), Group("how it runs")] = 2
+    """How many runs train at the same time. The benchmark runs alone, at the end."""
     list: bool = False
     """Print the commands of all unfinished training runs, one per line, for slurm/points.sbatch,
     instead of running them."""

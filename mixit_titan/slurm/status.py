@@ -75,7 +75,7 @@ def show_status(args: StatusArguments) -> None:
             said = literal(f"{status.folder}: {status.said}")
             console.print(said, soft_wrap=True, highlight=False)
     if not answers:
-        print("Slurm does not answer: this is what the runs have left in their folders")
+        print("Slurm is not responding: this is what the runs wrote to their folders")
 
 
 def run_status(folder: Path, slurm_answers: bool) -> Status:
@@ -84,7 +84,8 @@ def run_status(folder: Path, slurm_answers: bool) -> Status:
     try:
         return _run_status(folder, slurm_answers)
     except Exception as error:  # whatever one folder contains, the others are shown
-        why = f"cannot be read: {type(error).__name__}: {error}"
+        kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
+        why = f"cannot be read: {kind}{error}"
         return Status(str(folder), "?", "-", "-", "-", "-", "-", "-", why)
 
 
@@ -131,7 +132,7 @@ def _state(folder: Path, slurm_answers: bool) -> tuple[str, str]:
     if own.word in ("starting", "running"):
         silent = _silent_seconds(folder)
         if silent is not None:
-            how = "resume" if newest_complete(folder / "checkpoint") is not None else "begin anew"
+            how = "resume" if newest_complete(folder / "checkpoint") is not None else "start over"
             why = f"no sign of life for {silent:,.0f} s: start it again to {how}"
             return "dead", why
     return own.word, own.said if own.word != "stopped" else ""

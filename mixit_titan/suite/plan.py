@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.fields import Group
 from mixit_titan.model.stack import read_stack
 from mixit_titan.model.variants import VARIANTS
 from mixit_titan.ranges import Range
@@ -41,24 +42,27 @@ class SuiteArguments:
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
     """mad: the six tasks of MAD; recall: MQAR with 4, 8 and 16 pairs, and induction; state: parity,
     modular sums, Dyck-k and sorting."""
-    stacks: tuple[str, ...] = ("standard", "mixit", "mixit standard", "standard mixit")
-    """What to compare, separated by commas: variants, stacks, lstm, linear."""
+    stacks: Annotated[tuple[str, ...], Group("what is run")] = (
+        *("standard", "mixit", "mixit standard", "standard mixit"),
+    )
+    """What to compare, separated by commas: variants, stacks, lstm, linear (default: standard,
+    mixit, mixit standard, standard mixit)."""
     layers: Annotated[int | None, Range(least=1, most=1000)] = None
     """Layers of every model (default: the fewest that fill every stack, at least 2)."""
     seeds: Annotated[int, Range(least=1, most=FIRST_SEED)] = 3
     """How many seeds are reported; more seeds are added to finished runs."""
     first_seed: Annotated[int, Range(least=0, most=FIRST_SEED - 1)] = 0
     """The first reported seed. Settings are chosen with seed 10000, which is never reported."""
-    scale: Literal["cpu", "paper"] = "cpu"
+    scale: Annotated[Literal["cpu", "paper"], Group("tasks and settings")] = "cpu"
     """The presets of the tasks: sizes for two CPU cores, or those of their papers."""
     only: tuple[str, ...] = ()
     """Only these tasks of the suite, by their names in its table (default: all)."""
-    grid: tuple[str, ...] = ()
+    grid: Annotated[tuple[str, ...], Group("settings")] = ()
     """The grid to try for every task and stack, as key=value,value ... (default: the suite's
     own)."""
     fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set")] = ()
     """Options that differ from the presets in all runs, as key=value ..."""
-    jobs: Annotated[int, Range(least=1, most=4096)] = 2
+    jobs: Annotated[int, Range(least=1, most=4096), Group("how it runs")] = 2
     """How many runs train at the same time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes a GPU if there is one."""

@@ -3,13 +3,14 @@
     question  1234567890+2345678901
     answer    3580246791
 
-The model gets every number with its least significant digit first, and the answer in digit tokens
-of its own, one digit more than the numbers have (here 19764208530 and a leading 0):
+Each number is given with its least significant digit first, and the answer in digit tokens of its
+own, one digit more than the numbers have (here 19764208530 and a leading 0):
 
     0 9 8 7 6 5 4 3 2 1 + 1 0 9 8 7 6 5 4 3 2 = 1' 9' 7' 6' 4' 2' 0' 8' 5' 3' 0' stop
 
-The digits of the answer are asked: the first one at `=`, each other at the digit before it.
-`labels = "official"` asks what the authors' code asked: not the first digit, but the stop.
+The labels ask for the digits of the answer: the first one at `=`, every other at the digit before
+it. `labels = "official"` asks for what the authors' code asks for: the stop token, and not the
+first digit.
 """
 
 from dataclasses import dataclass
@@ -27,11 +28,13 @@ PLUS, EQUALS, ANSWER, STOP = 10, 11, 12, 22
 
 @dataclass(frozen=True, kw_only=True)
 class Addition(Task):
+    """Add two numbers of equal length, digit by digit."""
+
     digits: Annotated[int, Range(least=1, most=18)] = 10
     """Digits of each of the two numbers."""
     labels: Literal["answer", "official"] = "answer"
-    """What is trained and scored: the answer's digits; or, as in the authors' code, all of them but
-    the first, and the stop token."""
+    """What is trained and scored: the digits of the answer or, as in the authors' code, all of them
+    but the first, and the stop token."""
 
     @property
     def token_count(self) -> int:
@@ -71,7 +74,7 @@ class Addition(Task):
 
 
 def _digits(numbers_N: np.ndarray, count: int) -> np.ndarray:
-    """Decimal digits, the least significant first."""
+    """Return decimal digits, the least significant first."""
     return numbers_N[:, None] // 10 ** np.arange(count, dtype=np.int64) % 10
 
 

@@ -1,4 +1,4 @@
-"""The baselines of Zhong and Andreas: an LSTM, and a transformer of the linear mixer
+"""The baselines of Zhong and Andreas: an LSTM, and a transformer with the linear mixer
 (model/mixers/linear.py)."""
 
 import torch
@@ -8,11 +8,11 @@ from mixit_titan.model.initialization import Normal, name_parameters
 from mixit_titan.model.shapes import Shape
 
 BASELINES = ("lstm", "linear")
-"""Beside the variants, what `task` knows by its name."""
+"""Models that `task` knows by name, besides the variants."""
 
 
 class Lstm(nn.Module):
-    """Embedding, `layers` LSTMs of `width`, unembedding."""
+    """An embedding, `layers` LSTMs of `width`, and an unembedding."""
 
     def __init__(self, shape: Shape, seed: int) -> None:
         super().__init__()

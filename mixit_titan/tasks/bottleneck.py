@@ -1,4 +1,4 @@
-"""A head that sees one hidden state: what the layers did not put into it cannot be said."""
+"""A head that sees one hidden state: what the layers did not put into it cannot be decoded."""
 
 import torch
 from torch import nn
@@ -7,12 +7,12 @@ from mixit_titan.model.initialization import Normal, name_parameters
 
 
 class BottleneckDecoder(nn.Module):
-    """The token at each position l, from the last hidden state h alone:
+    """Decodes the token at each position l from the last hidden state h alone:
 
         out_l = unembed(norm(f(f(h + p_l))))    with  f(x) = gelu(linear(norm(x)))
 
-    p_l are fixed sines and cosines. The decoder of MAD's compression (athms/mad-lab): all linears
-    are as wide as the model.
+    p_l are fixed sines and cosines. This is the decoder of MAD's compression (athms/mad-lab): all
+    linears are as wide as the model.
 
     Shapes: B batch, L positions, D width.
     """
@@ -42,8 +42,8 @@ class BottleneckDecoder(nn.Module):
 
 
 def sines(positions: int, width: int) -> torch.Tensor:
-    """(L, D): half of the row of l are sines, half are cosines of l times falling frequencies, from
-    1 to 1/10000."""
+    """Return (L, D): half of row l are sines and half are cosines of l times frequencies that fall
+    from 1 to 1/10000."""
     half = (width + 1) // 2
     frequencies = 10_000 ** -torch.linspace(0, 1, half)
     angles = torch.arange(positions)[:, None] * frequencies

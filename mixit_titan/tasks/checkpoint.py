@@ -1,8 +1,8 @@
-"""The checkpoint of a run: all that the next step depends on, in one file that is complete or not
-there. The one before it is kept, for the case that the file is damaged later.
+"""The checkpoint of a run: everything that the next step depends on, in one file that is either
+complete or absent. The previous one is kept in case the file is damaged later.
 
-Nothing random is in it. Batches are a function of (seed, step), the learning rate is one of the
-step, and the model draws nothing.
+It holds nothing random: batches are a function of (seed, step), the learning rate is a function of
+the step, and the model draws nothing.
 """
 
 import math
@@ -31,6 +31,7 @@ def save_state(
     seconds: float,
     described: dict[str, Any],
 ) -> None:
+    """Write a checkpoint, and keep the previous one beside it."""
     state = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
@@ -40,7 +41,7 @@ def save_state(
     }
 
     def write(part: Path) -> None:
-        with part.open("wb") as file:  # to a path torch writes by itself, and hides why it cannot
+        with part.open("wb") as file:  # given a path, torch would hide why it cannot write
             torch.save(state, file)
         if (folder / FILE).exists():
             (folder / FILE).replace(folder / BEFORE)
@@ -51,7 +52,8 @@ def save_state(
 def load_state(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, described: dict[str, Any]
 ) -> tuple[int, float]:
-    """Resume where the run in `folder` stopped: its step and seconds, (0, 0.0) for a new run."""
+    """Resume where the run in `folder` stopped, and return its step and seconds: (0, 0.0) for a new
+    run."""
     for path in (folder / FILE, folder / BEFORE):
         state = _read(path)
         if state is None:
@@ -68,35 +70,37 @@ def load_state(
             return step, float(seconds)
         except ConfigError:
             raise
-        except Exception as error:  # whatever is in a file whose checksums are right
-            raise ConfigError(f"{path} is not of this run: remove it to start again") from error
+        except Exception as error:  # whatever a file with valid checksums holds
+            raise ConfigError(
+                f"{path} does not belong to this run: remove it to start over"
+            ) from error
     return 0, 0.0
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """When a result takes their place."""
+    """Remove the checkpoints once a result takes their place."""
     for name in (FILE, BEFORE):
         (folder / name).unlink(missing_ok=True)
 
 
 def _read(path: Path) -> Any:
-    """None where there is none, and of one that is damaged, which is set aside."""
+    """Return None if there is no checkpoint, or if it is damaged; a damaged one is set aside."""
     if not path.exists():
         return None
     with open(path, "rb", opener=regular) as file:
         if not is_as_saved(file):
             aside = set_aside(path)
-            logger.warning(f"{path} is damaged: it is not as it was saved. It is now {aside}")
+            logger.warning(f"{path} is damaged and has been renamed to {aside}")
             return None
         file.seek(0)
         try:
             return torch.load(file, weights_only=True, map_location="cpu")
         except Exception as error:  # whatever unpickling a broken file raises
-            raise ConfigError(f"{path} is no checkpoint: remove it to start again") from error
+            raise ConfigError(f"{path} is not a checkpoint: remove it to start over") from error
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Torch takes any values and shapes, and fails at the first step."""
+    """Check values and shapes, because torch accepts any and fails at the first step."""
     ours = [_but_for_the_rate(group) for group in optimizer.param_groups]
     optimizer.load_state_dict(state)
     if [_but_for_the_rate(group) for group in optimizer.param_groups] != ours:
@@ -121,7 +125,7 @@ def check_same_run(folder: Path, saved: dict[str, Any], ours: dict[str, Any]) ->
 
 
 def _plain(described: dict[str, Any]) -> dict[str, Any]:
-    """As JSON would give it back."""
+    """Return a description as JSON would give it back."""
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in described.items()
     }

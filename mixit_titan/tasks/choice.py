@@ -1,8 +1,8 @@
-"""Which settings a variant gets: chosen on validation, on seeds that are never reported.
+"""Which settings a variant gets: chosen on validation, with seeds that are never reported.
 
 `mixit-titan sweep TASK --choose` tries the same grid with the same budget for every variant and
-writes `choice.json`. Those that the `cpu` presets are made of lie in `choices/`, one file per task,
-as the command wrote them: what was chosen stands beside all that was tried.
+writes `choice.json`. The choices behind the `cpu` presets are in `choices/`, one file per task, as
+the command wrote them: what was chosen stands beside everything that was tried.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mixit_titan.tasks.settings import Run
 
 FIRST_SEED = 10_000
-"""Seeds from here on are for choosing, those below are for reporting."""
+"""Seeds from this one on are for choosing; smaller ones are for reporting."""
 RULE = (
     "the highest mean accuracy on validation; of equal ones the lower mean loss; of those the first"
 )
@@ -40,28 +40,30 @@ _FOLDER = Path(__file__).parent / "choices"
 
 @functools.cache
 def choices() -> dict[str, dict[str, Any]]:
-    """Task -> its choice, of those that come with the package."""
+    """Return the choices that come with the package, by task."""
     return {file.stem: read_choice(file) for file in sorted(_FOLDER.glob("*.json"))}
 
 
 def read_choice(file: Path) -> dict[str, Any]:
-    """One that comes with the package."""
+    """Read a choice that comes with the package."""
     return read_json(file, FORM, advice="install again")
 
 
 def chosen_values(task: str, variant: str) -> dict[str, Any]:
-    """What was chosen for a variant; nothing for one that had no part in the choice."""
+    """Return what was chosen for a variant, or nothing if it had no part in the choice."""
     variants = choices().get(task, {}).get("variants", {})
     return variants.get(variant, {}).get("chosen", {})
 
 
 def rank(place: Mapping[str, float]) -> tuple[float, float]:
-    """Of a place with its mean accuracy and loss; the greatest is chosen (RULE)."""
+    """Return the rank of a place in the grid from its mean accuracy and loss; the greatest is
+    chosen (RULE)."""
     return place["accuracy"], -place["loss"]
 
 
 def with_keys(run: "Run", keys: list[str]) -> dict[str, Any]:
-    """The description of a run, with all keys of the grid: defaults may be left out of it."""
+    """Return the description of a run with all keys of the grid, including those left at their
+    defaults."""
     plain = dataclasses.asdict(run.settings) | dataclasses.asdict(run.task)
     return run.described() | {key: plain[key] for key in keys}
 
@@ -69,8 +71,8 @@ def with_keys(run: "Run", keys: list[str]) -> dict[str, Any]:
 def describe_choice(
     rows: list[dict[str, Any]], described: dict[str, dict[str, Any]], keys: list[str]
 ) -> dict[str, Any]:
-    """The variants of `choice.json`. `rows` are the finished points of a sweep, `described` the
-    settings of each by its folder, `keys` those of the grid."""
+    """Return the `variants` of choice.json. `rows` are the finished points of a sweep, `described`
+    the settings of each by its folder, `keys` those of the grid."""
     places: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row in rows:
         place = str([described[row["folder"]][key] for key in keys])
@@ -90,7 +92,7 @@ def describe_choice(
 def _tried(
     same: list[dict[str, Any]], described: dict[str, dict[str, Any]], keys: list[str]
 ) -> dict[str, Any]:
-    """One place of the grid over its seeds."""
+    """Return one place of the grid with its results over the seeds."""
     means = {key: statistics.fmean(row[key] for row in same) for key in ("accuracy", "loss")}
     return {
         "settings": {key: described[same[0]["folder"]][key] for key in keys},

@@ -1,4 +1,4 @@
-"""`mixit-titan task NAME`: train and test on one task, or show what its examples look like."""
+"""`mixit-titan task NAME`: train and test on one task, or print examples of it."""
 
 import dataclasses
 import shlex
@@ -17,6 +17,7 @@ from rich.console import Console
 
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError
+from mixit_titan.fields import Group
 from mixit_titan.files import json_text
 from mixit_titan.model.stack import as_folder
 from mixit_titan.options import typed
@@ -32,7 +33,7 @@ from mixit_titan.tasks.task import TASKS, task_class, task_name
 
 USAGE = f"""usage: mixit-titan task NAME [--variant V] [--preset cpu|paper] [options]
 
-Train and test a variant on one small task, on a GPU or none.
+Train and test a variant on one small task, on a CPU or a GPU.
 
 Example: mixit-titan task retrieval --variant frozen_qk --out runs/retrieval
 Example: mixit-titan task addition --show 3
@@ -40,31 +41,33 @@ Example: mixit-titan task addition --show 3
 NAME is one of
 {textwrap.fill(", ".join(TASKS), 76, initial_indent="    ", subsequent_indent="    ")}
 or MODULE:CLASS, a task of your own (docs/tasks.md, Adding a task).
-Each task shows its options and defaults: mixit-titan task retrieval --help"""
+Options and defaults of a task: mixit-titan task retrieval --help"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskArguments(Generic[T]):
-    """Train and test a variant on one task.
+    """Train and test a variant on one small task, on a CPU or a GPU.
 
     Example: mixit-titan task retrieval --variant frozen_qk --out runs/retrieval
     """
 
     run: tyro.conf.OmitArgPrefixes[Run[T]]
-    preset: Literal["cpu", "paper"] = "cpu"
-    """Where all other values come from: sizes for two cores, or those of the paper."""
+    preset: Annotated[Literal["cpu", "paper"], Group("the run")] = "cpu"
+    """Preset that all other defaults come from: sizes for two CPU cores, or those of the paper."""
     out: Path | None = None
-    """The run's folder (default: runs/tasks/NAME_VARIANT_HASH)."""
+    """Folder of the run (default: runs/tasks/NAME_VARIANT_HASH)."""
     show: Annotated[int | None, Range(least=1, most=100_000)] = None
-    """Print the first so many training examples, or all that there are, instead of training."""
+    """Print the first N training examples, or as many as there are, instead of training."""
     json: bool = False
-    """Print JSON."""
+    """Print the result, or the examples, as JSON."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to train on; auto is the GPU if there is one."""
     wandb: bool = False
-    """Log to wandb too; offline where there is no account."""
+    """Also log to wandb, offline if no account is set up."""
 
 
 def task_command(arguments: list[str]) -> None:
+    """Read the command line, then train and test, or print examples."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
         raise SystemExit(0)
@@ -83,12 +86,26 @@ def task_command(arguments: list[str]) -> None:
             result = run_task(
                 args.run, args.out, device=args.device, wandb=args.wandb, quiet=args.json
             )
-    print(json_text(result) if args.json else _text(result))
+    if args.json:
+        print(json_text(result))
+    else:
+        print(_text(result))
+        _say_next(args)
+
+
+def _say_next(args: TaskArguments) -> None:
+    """Print where the run is, and commands that go further with it."""
+    folder, name = args.out or run_folder(args.run), task_name(args.run.task)
+    print(f"The run is in {folder}. Next, for example:")
+    if args.run.settings.layer_stack() is not None:
+        own = ["--task", name] if ":" in name else []
+        print(f"  {shlex.join(['mixit-titan', 'analyze', str(folder), *own])}")
+    print(f"  {shlex.join(['mixit-titan', 'sweep', name, '--seeds', '3'])}")
 
 
 @contextmanager
 def _command_said(words: list[str]) -> Iterator[None]:
-    """At the end of a run that was asked to stop, the command that resumes it."""
+    """Print the command that resumes a run, if the run was asked to stop."""
     try:
         yield
     except Stopped as stopped:
@@ -100,13 +117,9 @@ def _command_said(words: list[str]) -> Iterator[None]:
 def run_task(
     run: Run, out: Path | None, *, device: str, wandb: bool, quiet: bool
 ) -> dict[str, Any]:
-    described = run.described()
-    task = task_name(run.task).replace(":", "-")  # no colons in paths
-    name = f"{task}_{as_folder(run.settings.name)}"
-    # Of a variant, what is frozen instead is in the hash alone, as it has always been.
-    named = run.settings.stack is None and run.settings.mixer is None
-    short = f"{task}_{run.settings.variant}" if named else name
-    folder = out or Path("runs/tasks") / f"{short}_{run.hash}"
+    """Train and test a run in `out` (default: a folder of its own), and return its result."""
+    described, name = run.described(), _name(run)
+    folder = out or run_folder(run)
     console = Console(stderr=True, quiet=quiet)
     reporter = Reporter(
         name, run.settings.steps, console=console, wandb_settings=described if wandb else None
@@ -122,8 +135,25 @@ def run_task(
     return result
 
 
+def run_folder(run: Run) -> Path:
+    """Return the folder that a run gets without --out."""
+    # Parts frozen in place of a variant's own only enter the hash, for compatibility.
+    named = run.settings.stack is None and run.settings.mixer is None
+    short = f"{_task(run)}_{run.settings.variant}" if named else _name(run)
+    return Path("runs/tasks") / f"{short}_{run.hash}"
+
+
+def _name(run: Run) -> str:
+    return f"{_task(run)}_{as_folder(run.settings.name)}"
+
+
+def _task(run: Run) -> str:
+    return task_name(run.task).replace(":", "-")  # no colons in paths
+
+
 def find_device(name: str) -> torch.device:
-    """`auto`: the GPU if there is one. A ConfigError where torch cannot use it."""
+    """Return the device of a name; `auto` is the GPU if there is one. A ConfigError if torch cannot
+    use it."""
     if name == "auto":
         check_device()
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -134,7 +164,7 @@ def find_device(name: str) -> torch.device:
 
 def _show(args: TaskArguments) -> None:
     task, settings = args.run.task, args.run.settings
-    few = min(settings.test, 1)  # none is shown, and a small task has no more
+    few = min(settings.test, 1)  # not shown, and a small task may not have more
     stream, _ = task.split(seed=settings.seed, train=settings.train, test=few)
     for tokens_L, labels_L in _first(stream, args.show, settings.batch):
         question, answer = task.write(tokens_L, labels_L)
@@ -145,7 +175,8 @@ def _show(args: TaskArguments) -> None:
 
 
 def _first(stream: Stream, count: int, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The examples that a run begins with: batch by batch, so that fewer are the first of more."""
+    """Yield the first examples of a run, batch by batch, so that a smaller count gives the first
+    ones of a larger count."""
     if isinstance(stream, Listed):
         count = min(count, len(stream.examples))
     for step, before in enumerate(range(0, count, batch)):
@@ -156,7 +187,7 @@ def _first(stream: Stream, count: int, batch: int) -> Iterator[tuple[np.ndarray,
 def _text(result: dict[str, Any]) -> str:
     lines = [
         f"{result['task']}, {result['variant']}: accuracy {result['accuracy']:.2%} "
-        f"(whole examples {result['exact']:.2%}), test loss {result['loss']:.4f}",
+        f"(complete examples {result['exact']:.2%}), test loss {result['loss']:.4f}",
         f"  {result['trainable_params']:,} of {result['params']:,} parameters trained, "
         f"{result['steps']:,} steps, {result['seconds']:,.0f} s",
     ]

@@ -1,11 +1,11 @@
-"""Draws without repeats, for all examples at once."""
+"""Draws without replacement, for all examples at once."""
 
 import numpy as np
 
 
 def distinct(rng: np.random.Generator, among: int, size: int, count: int) -> np.ndarray:
-    """(size, count): in each column `size` different numbers below `among`, every sequence of them
-    as likely as any other. The first steps of a Fisher-Yates shuffle."""
+    """Return (size, count): in each column `size` different numbers below `among`, every sequence
+    of them equally likely. These are the first steps of a Fisher-Yates shuffle."""
     pool_KN = np.empty((among, count), dtype=np.int32)
     pool_KN[:] = np.arange(among)[:, None]
     chosen_PN = rng.random((size, count), dtype=np.float32)

@@ -3,9 +3,9 @@
     question  (()
     answer    no
 
-Half of the examples are balanced, each balanced sequence with the same probability. The others are
-near misses: a balanced sequence in which one parenthesis was flipped, or two were swapped, so that
-it is balanced no more. The model gets a start token, the parentheses, and a token that asks.
+Half of the examples are balanced, all balanced sequences being equally likely. The others are near
+misses: a balanced sequence in which one parenthesis was flipped, or two were swapped, so that it is
+no longer balanced. The model gets a start token, the parentheses, and a query token.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,13 @@ from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task
 
 OPEN, CLOSE, START, ASK, NO, YES = range(6)
-_SWAPS = 8  # tries to unbalance a sequence by a swap, before a flip does it for sure
+_SWAPS = 8  # attempts to unbalance a sequence by a swap, before a flip, which always does
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dyck(Task):
+    """Tell balanced from unbalanced parentheses."""
+
     length: int = 40
     """Parentheses in a sequence."""
 
@@ -68,9 +70,9 @@ def balanced(
     length: int,
     share_of_up: Callable[[np.ndarray, int], np.ndarray],
 ) -> np.ndarray:
-    """(count, length): uniform balanced sequences of +1 and -1, step by step. Of all ways down to 0
-    from a height with some steps left, `share_of_up(height, left)` is the share that goes up first.
-    """
+    """Return (count, length): balanced sequences of +1 and -1, drawn uniformly, step by step. Of
+    all ways down to 0 from a height with some steps left, `share_of_up(height, left)` is the share
+    that goes up first."""
     steps_LN = np.empty((length, count), dtype=np.int16)
     height = np.zeros(count, dtype=np.int64)
     uniform_LN = rng.random((length, count))
@@ -82,7 +84,7 @@ def balanced(
 
 
 def _share_of_up(height: np.ndarray, left: int) -> np.ndarray:
-    """Of the ways that never fall below 0."""
+    """Return the share among the ways that never fall below 0."""
     return (height + 2) * (left - height) / (2 * left * (height + 1))
 
 
@@ -101,5 +103,6 @@ def _near_miss(rng: np.random.Generator, steps_NL: np.ndarray) -> np.ndarray:
 
 
 def is_balanced(steps_NL: np.ndarray) -> np.ndarray:
+    """Return which sequences of +1 and -1 are balanced."""
     height_NL = np.cumsum(steps_NL, axis=1)
     return (height_NL.min(1) >= 0) & (height_NL[:, -1] == 0)

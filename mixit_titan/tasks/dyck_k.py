@@ -1,14 +1,13 @@
-"""Dyck-k: brackets of k kinds; where one is closed, its kind is asked.
+"""Dyck-k: brackets of k kinds; wherever one closes, its kind is the label.
 
     tokens  (0 (1 1) (2 2)        of the word (0 (1 1) (2 2) 0)
     labels  .  1) .  2) 0)
 
-The model gets all but the last bracket, and is asked for the next one wherever that closes: it must
-know which bracket was opened last and is still open. With chance alone it is right once in k.
+The model gets all but the last bracket, and must give the next one wherever that closes: it must
+know which open bracket was opened last. Chance accuracy is 1/k.
 
 At most `depth` brackets are open at a time, which makes it the language Dyck-(k, m) of Hewitt et
-al. (arXiv 2010.07515). Each way of opening and closing is as likely as the others, and kinds are
-uniform.
+al. (arXiv 2010.07515). All ways of opening and closing are equally likely, and kinds are uniform.
 """
 
 import functools
@@ -25,10 +24,12 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class DyckK(Task):
+    """Predict the kind of each closing bracket."""
+
     kinds: int = 8
     """Kinds of brackets."""
     depth: int = 5
-    """The most brackets that are open at a time."""
+    """The maximum nesting depth."""
     length: int = 64
     """Brackets in a sequence."""
 
@@ -57,7 +58,7 @@ class DyckK(Task):
         steps_NL = balanced(rng, count, self.length, lambda height, left: share[left][height])
         opens_LN = steps_NL.T > 0
         kinds_LN = rng.integers(0, self.kinds, opens_LN.shape, dtype=np.int32)
-        # Of an opening bracket and of the one that closes it: how many are open between them.
+        # For an opening bracket and the one that closes it: the number open between them.
         depth_LN = steps_NL.T.cumsum(0) + ~opens_LN
         stack_DN, every = np.zeros((depth + 1, count), dtype=np.int32), np.arange(count)
         for kinds_N, opens_N, depth_N in zip(kinds_LN, opens_LN, depth_LN, strict=True):
@@ -73,8 +74,8 @@ class DyckK(Task):
 
 @functools.cache
 def _share_of_up(length: int, depth: int) -> np.ndarray:
-    """(length + 1, depth + 1): of all ways down to height 0 in `left` steps, never below 0 nor
-    above `depth`, the share that goes up first, by `left` and height."""
+    """Return (length + 1, depth + 1), by `left` and height: of all ways down to height 0 in `left`
+    steps, never below 0 nor above `depth`, the share that goes up first."""
     ways = [1] + [0] * depth
     shares = np.zeros((length + 1, depth + 1))
     for left in range(1, length + 1):

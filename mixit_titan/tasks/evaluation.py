@@ -1,4 +1,4 @@
-"""Loss and accuracy of a model on a batch or on a whole test set.
+"""Loss and accuracy of a model on a batch or on a complete test set.
 
 Shapes: B batch, L positions that can be asked, V answers.
 """
@@ -39,17 +39,20 @@ class Batch:
 
 @dataclass(frozen=True)
 class Score:
+    """The loss and accuracy of a model on some examples."""
+
     loss: float
-    """Nats per asked position: cross entropy, or the KL divergence from a target."""
+    """Nats per labeled position: cross entropy, or the KL divergence from a target."""
     accuracy: float
-    """Share of the asked positions that are right."""
+    """Fraction of the labeled positions that are right."""
     exact: float
-    """Share of the examples of which every asked position is right."""
+    """Fraction of the examples in which every labeled position is right."""
     slices: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Accuracy by slice: {"pairs": {"1": 1.0, "2": 0.98}}"""
+    """Accuracy by slice, such as {"pairs": {"1": 1.0, "2": 0.98}}."""
 
 
 def batch_of(examples: Examples) -> Batch:
+    """Turn examples into tensors on the CPU."""
     targets = None if examples.targets is None else torch.from_numpy(examples.targets)
     return Batch(
         torch.from_numpy(np.ascontiguousarray(examples.tokens)).long(),
@@ -59,7 +62,7 @@ def batch_of(examples: Examples) -> Batch:
 
 
 def loss_of(logits_BLV: torch.Tensor, batch: Batch, *, reduction: str = "mean") -> torch.Tensor:
-    """Over the asked positions."""
+    """Return the mean loss over the labeled positions."""
     if batch.targets is None:
         return F.cross_entropy(
             logits_BLV.flatten(0, 1).float(),
@@ -81,7 +84,7 @@ def evaluate(
     *,
     share: float = 1.0,
 ) -> Score:
-    """On all of the examples, a `share` of the usual number at a time: fewer of long ones."""
+    """Score all of the examples; `share` scales the batch size down for long sequences."""
     model.eval()
     loss, right, rows = 0.0, [], max(1, int(_BATCH * share))
     for first in range(0, len(examples), rows):

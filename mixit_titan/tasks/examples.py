@@ -1,10 +1,10 @@
-"""Examples of a task, and how they are split: what is tested is never trained.
+"""Examples of a task, and how they are split: what is tested is never trained on.
 
 A drawn example belongs to the test split or to the training split by a hash of its tokens, whatever
 the seed. A listed one (modular addition, a file of reviews) belongs to one of two lists. Settings
 are chosen on a validation split, which is taken out of the training split by the same hash; once
-they are chosen, it is trained with the rest. A batch is a function of (seed, step), so that the
-state of the data is the number of the step.
+they are chosen, the model trains on those examples too. A batch is a function of (seed, step), so
+the state of the data is just the step number.
 
 Shapes: N examples, L positions, V vocabulary.
 """
@@ -21,20 +21,22 @@ from mixit_titan.hashing import mix_bits
 
 Split = Literal["train", "test", "validation", "train without validation"]
 TEST_ONE_IN = 8
-"""Where a hash decides, this share of all examples is for testing, and another for validation."""
+"""Where a hash decides, one in this many examples is for testing, and another for validation."""
 _TEST, _VALIDATION = 0, 1  # hash % TEST_ONE_IN
-_IN_VAIN = 10_000  # draws without one example of a split, after which there is none
+_IN_VAIN = 10_000  # draws without an example of a split, after which we conclude that there is none
 
 
 @dataclass(frozen=True)
 class Examples:
+    """A set of examples as arrays: inputs, labels, and slices to report accuracy by."""
+
     tokens: np.ndarray
-    """(N, L): what the model gets."""
+    """(N, L): the input tokens."""
     labels: np.ndarray
-    """(N, L): what it must say at each position, IGNORE_INDEX (-100, of torchtitan) where nothing
-    is asked. (N, 1) where the answer is about the whole sequence."""
+    """(N, L): the label of each position, IGNORE_INDEX (-100, as in torchtitan) where there is
+    none. (N, 1) if the label belongs to the complete sequence."""
     slices: dict[str, np.ndarray] = field(default_factory=dict)
-    """Name -> whole numbers that broadcast to the labels: accuracy is also reported for each."""
+    """Name -> integers that broadcast to the labels: accuracy is also reported for each value."""
     targets: np.ndarray | None = None
     """(N, L, V): log-probabilities to match instead of the labels."""
 
@@ -54,14 +56,14 @@ Draw = Callable[[np.random.Generator, int], Examples]
 
 
 class Stream(Protocol):
-    """Training batches."""
+    """A source of training batches."""
 
     def batch(self, step: int, size: int) -> Examples: ...
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """Examples that are drawn anew at every step."""
+    """Examples drawn anew at every step."""
 
     draw: Draw
     seed: int
@@ -73,12 +75,12 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Listed:
-    """A list of examples in an order of its own for each epoch."""
+    """A list of examples, shuffled anew in each epoch."""
 
     examples: Examples
     seed: int
     more: Fresh | None = None
-    """Others of the same split, where the list was drawn."""
+    """More examples of the same split, if the list was drawn."""
 
     def batch(self, step: int, size: int) -> Examples:
         count = len(self.examples)
@@ -88,7 +90,8 @@ class Listed:
 
 
 def drawn_split(draw: Draw, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-    """Training batches and the test set of a task that draws. `train` = 0: no example twice."""
+    """Return training batches and the test set of a task that draws its examples. `train` = 0: no
+    example is repeated."""
     held_out = draw_distinct(draw, np.random.default_rng([seed, 1]), test, "test")
     if train == 0:
         return Fresh(draw, seed), held_out
@@ -97,15 +100,15 @@ def drawn_split(draw: Draw, *, seed: int, train: int, test: int) -> tuple[Stream
 
 
 def hold_out_validation(stream: Stream, count: int) -> tuple[Stream, Examples]:
-    """Training batches without the examples of validation, and `count` of these (0: all that there
-    are, where they are listed). What is for testing was never in the stream."""
+    """Return training batches without the validation examples, and `count` of these (0: all of
+    them, if they are listed). Test examples were never in the stream."""
     if isinstance(stream, Fresh):
         rng = np.random.default_rng([stream.seed, 4])
         found = draw_distinct(stream.draw, rng, count, "validation")
         return replace(stream, split="train without validation"), found
     if not isinstance(stream, Listed):
         raise ConfigError(
-            f"--held-out validation: {type(stream).__name__} is a stream of the task's own, of "
+            f"--held-out validation: {type(stream).__name__} is the task's own stream, from "
             "which no example can be held out; give the task a method `validation`"
         )
     held_out = belongs_to(stream.examples, "validation")
@@ -116,7 +119,7 @@ def hold_out_validation(stream: Stream, count: int) -> tuple[Stream, Examples]:
 
 
 def draw_split(draw: Draw, rng: np.random.Generator, count: int, split: Split) -> Examples:
-    """`count` examples of one split."""
+    """Return `count` examples of one split."""
     parts, missing, in_vain = [], count, 0
     while missing > 0:
         if in_vain > _IN_VAIN:
@@ -133,7 +136,7 @@ def draw_split(draw: Draw, rng: np.random.Generator, count: int, split: Split) -
 
 
 def draw_distinct(draw: Draw, rng: np.random.Generator, count: int, split: Split) -> Examples:
-    """`count` examples of one split, none of them twice."""
+    """Return `count` different examples of one split."""
     if count < 1:
         raise ConfigError(f"--{split} is {count}: a {split} set needs at least 1 example")
     found = draw_split(draw, rng, count, split)
@@ -153,7 +156,7 @@ def draw_distinct(draw: Draw, rng: np.random.Generator, count: int, split: Split
 
 
 def belongs_to(examples: Examples, split: Split) -> np.ndarray:
-    """(N,): whether each example is of a split, by its tokens alone."""
+    """Return (N,): whether each example belongs to a split, which depends on its tokens alone."""
     side = row_hashes(examples) % TEST_ONE_IN
     match split:
         case "test":
@@ -167,13 +170,14 @@ def belongs_to(examples: Examples, split: Split) -> np.ndarray:
 
 
 def row_hashes(examples: Examples) -> np.ndarray:
-    """64 bits per row of tokens."""
+    """Return a 64-bit hash per row of tokens."""
     tokens = examples.tokens.astype(np.uint64)
-    # A sum of products alone has weak low bits.
+    # A sum of products alone has weak low-order bits.
     return mix_bits(tokens @ _multipliers(tokens.shape[1]))
 
 
 def concatenate(parts: list[Examples]) -> Examples:
+    """Join examples with the same slices, in order."""
     if len(parts) == 1:
         return parts[0]
     targets = [part.targets for part in parts]
@@ -191,12 +195,14 @@ def concatenate(parts: list[Examples]) -> Examples:
 
 
 def octave(values: np.ndarray) -> np.ndarray:
-    """The largest power of two up to each value, 0 for 0: slices of numbers that are many."""
+    """Return the largest power of two up to each value, and 0 for 0: a coarse slice of many
+    numbers."""
     return np.where(values > 0, 1 << np.maximum(np.frexp(values)[1] - 1, 0), 0)
 
 
 def _rows(values: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-    """A slice that is the same for all examples has one row, and keeps it."""
+    """Take rows of a slice. One that is the same for all examples has a single row, and keeps
+    it."""
     return values if len(values) == 1 else values[rows]
 
 

@@ -1,4 +1,4 @@
-"""A grid of options as it is written: key=value,value ..."""
+"""A grid of options as written: key=value,value ..."""
 
 from collections.abc import Iterable
 
@@ -6,18 +6,18 @@ from mixit_titan.errors import ConfigError
 
 
 def read_grid(words: Iterable[str]) -> dict[str, list[str]]:
-    """Key -> its values, as the user wrote them."""
+    """Return the values of each key, as the user wrote them."""
     grid = {}
     for word in words:
         key, equals, values = word.partition("=")
         if not key or not equals or not all(values.split(",")):
-            raise ConfigError(f"{word!r} is no part of a grid: write key=value,value")
+            raise ConfigError(f"{word!r} is not part of a grid: write key=value,value")
         grid[key.replace("-", "_")] = values.split(",")
     return grid
 
 
 def fixed_words(options: dict[str, list[str]]) -> list[str]:
-    """What to type for options of one value each."""
+    """Return the words of a command line for options with one value each."""
     for key, values in options.items():
         if len(values) > 1:
             raise ConfigError(f"--set {key}={','.join(values)}: it takes one value, --grid several")
@@ -25,7 +25,7 @@ def fixed_words(options: dict[str, list[str]]) -> list[str]:
 
 
 def option_words(key: str, value: str) -> list[str]:
-    """What to type for one value of a grid."""
+    """Return the words of a command line for one value of a grid."""
     flag = key.replace("_", "-")
     if value in ("true", "false"):
         return [f"--{'' if value == 'true' else 'no-'}{flag}"]

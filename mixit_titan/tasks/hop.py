@@ -5,9 +5,9 @@
 
 One hop from a position: find the last earlier occurrence of its letter, and go to the letter after
 it. From the last `a` that is the `d` before it, and from there the `c`. The answer at each position
-is the letter after k hops, a blank where there is none. Zero hops stay at the letter itself.
+is the letter after k hops, or a blank if there is none. Zero hops stay at the letter itself.
 
-The model gets a token for k, then the letters, no letter twice in a row.
+The input is a token for k, then the letters, no letter twice in a row.
 """
 
 from dataclasses import dataclass
@@ -25,8 +25,10 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Hop(Task):
+    """Follow the last occurrence of a letter k times."""
+
     hops: Annotated[int, Range(least=0, most=10_000)] = 16
-    """k is uniform in 0..hops."""
+    """The maximum of k, which is uniform in 0..hops."""
     length: Annotated[int, Range(least=1, most=10_000)] = 100
     """Letters in a sequence."""
     letters: int = 4
@@ -58,14 +60,15 @@ class Hop(Task):
         tokens_LN[0] = self.letters + 1 + k_N
         tokens_LN[1:] = np.cumsum(turns_LN, axis=0) % self.letters
         ends_LN = self._hop(tokens_LN[1:], k_N)
-        # An index below `count` is place 0, the token for k: such a hop found nothing.
+        # An index below `count` is place 0, the token for k: that hop found nothing.
         labels_LN = np.where(ends_LN >= count, tokens_LN.take(ends_LN), self.blank)
         labels_LN[0] = IGNORE_INDEX
         return Examples(tokens_LN.T, labels_LN.T, {"k": k_N[:, None]})
 
     def _hop(self, letters_LN: np.ndarray, k_N: np.ndarray) -> np.ndarray:
-        """Where k hops from each place end, as indices into the flat tokens (place * N + example);
-        place 0 is nowhere. k is taken in binary, and hops are composed to powers of two."""
+        """Return where k hops from each place end, as indices into the flat tokens (place * N +
+        example); place 0 is nowhere. k is taken in binary, and hops are composed to powers of
+        two."""
         length, count = letters_LN.shape
         ends = np.arange((length + 1) * count).reshape(length + 1, count)
         jump = self._one_hop(letters_LN)

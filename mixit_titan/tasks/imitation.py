@@ -3,9 +3,9 @@
     question  5 17 3 60
     answer    9 9 41 12      (what the target would say next, at each position)
 
-The target is a `standard` model of `--target-width` at its random start; the wider it is, the more
+The target is a `standard` model of `--target-width` at initialization; the wider it is, the more
 there is to imitate. The loss is the KL divergence from the target's distribution to the model's, at
-every position; accuracy is how often both have the same favourite. Sequences are uniform.
+every position; accuracy is how often both have the same most likely token. Sequences are uniform.
 """
 
 import functools
@@ -24,17 +24,20 @@ from mixit_titan.ranges import SEED, Range
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task
 
-# Large enough weights that the target's distribution depends on its input, not only on its head.
+# Weights large enough that the target's distribution depends on its input, not only on its head.
 _TARGET_GAIN = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imitation(Task):
+    """Match the output distribution of a transformer at initialization."""
+
     target_width: Annotated[int, Range(least=8, most=2**14)] = 32
-    """Width of the random transformer to imitate: a multiple of its 4 heads, each of even width."""
+    """Width of the transformer to imitate: a multiple of 8, since its 4 heads need an even
+    width."""
     target_layers: Annotated[int, Range(least=1, most=1000)] = 3
     target_seed: Annotated[int, SEED] = 0
-    """Of the target's weights. The same target for every seed of the imitating model."""
+    """Seed of the target's weights, which are the same for every seed of the imitating model."""
     vocab: Annotated[int, Range(least=2, most=2**24)] = 256
     """Size of the vocabulary."""
     length: Annotated[int, Range(least=1, most=10_000)] = 40

@@ -1,11 +1,12 @@
-"""Induction at a distance: a pattern, random tokens, and the pattern again; its tokens are asked.
+"""Induction at a distance: a pattern, random tokens, and the pattern again, whose tokens are the
+labels.
 
     tokens  5 2 7 1 0 5 4 2 7     (a pattern of 3, repeated after 3 random tokens)
     labels  . . . . . . . 7 1
 
-How many random tokens are between the two is drawn anew for each sequence, uniform in
-min_gap..max_gap. As many as are missing up to max_gap stand before the pattern, so that the repeat
-is always at the end and only the place of the original is unknown. All tokens of a pattern are
+The number of random tokens between the two is drawn for each sequence, uniformly from
+min_gap..max_gap. The remaining ones, up to max_gap, stand before the pattern, so that the repeat is
+always at the end and only the position of the original is unknown. All tokens of a pattern are
 different, and none of the random ones is in it.
 """
 
@@ -22,12 +23,14 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Induction(Task):
+    """Repeat a pattern seen earlier, after a gap of random tokens."""
+
     pattern: int = 4
-    """Tokens in the pattern: all but its first are asked."""
+    """Tokens in the pattern; all but its first are labels."""
     min_gap: int = 0
     """The fewest random tokens between the two."""
     max_gap: int = 57
-    """The most random tokens between the two; with --min-gap alike, the distance is fixed."""
+    """The most random tokens between the two; the distance is fixed if --min-gap is the same."""
     vocab: int = 64
     """Size of the vocabulary."""
 
@@ -69,8 +72,9 @@ class Induction(Task):
         return Examples(tokens_LN.T, labels_LN.T, {"gap": octave(gap_N)[:, None]})
 
     def _others(self, rng: np.random.Generator, pattern_PN: np.ndarray) -> np.ndarray:
-        """Random tokens that are not in the pattern: numbers below vocab - pattern, from which each
-        token of the pattern, the lowest first, moves those that are not below it up by one."""
+        """Return random tokens that are not in the pattern: numbers below vocab - pattern, from
+        which each token of the pattern, the lowest first, shifts all that are not below it up by
+        one."""
         shape = (self.positions, pattern_PN.shape[1])
         tokens_LN = rng.integers(0, self.vocab - self.pattern, shape, dtype=np.int32)
         for token_N in np.sort(pattern_PN, axis=0):

@@ -14,8 +14,8 @@ from mixit_titan.tasks.settings import Run
 from mixit_titan.tasks.task import task_name
 
 TASK_MODULES = ("mixit_titan.tasks.command", "torch._dynamo")
-"""To be imported once for many runs. The last is imported by the first step of any optimizer, which
-takes a second or two."""
+"""Modules to import once for many runs. The last is imported by the first step of any optimizer,
+which takes a second or two."""
 _FIGURES = ("accuracy", "exact", "loss", "trainable_params", "steps", "seconds")
 
 
@@ -27,6 +27,7 @@ def task_job(
     device: str = "auto",
     settings: dict[str, Any] | None = None,
 ) -> Job:
+    """Return the job that trains and tests a run in `folder`."""
     return Job(
         folder=folder,
         name=name,
@@ -41,7 +42,7 @@ def task_job(
 
 
 def task_result(folder: Path) -> Result | None:
-    """None also where it is broken: it is made again."""
+    """Read a result; None also if it is broken, in which case it is made again."""
     try:
         return read_result(folder)
     except ConfigError:
@@ -49,7 +50,7 @@ def task_result(folder: Path) -> Result | None:
 
 
 def result_row(folder: str, result: Result) -> dict[str, Any]:
-    """What a table of many runs has of each."""
+    """Return what a table of many runs has of each."""
     return {
         "folder": folder,
         "variant": result["variant"],
@@ -59,7 +60,8 @@ def result_row(folder: str, result: Result) -> dict[str, Any]:
 
 
 def _set_broken_result_aside(folder: Path) -> None:
-    """One that was cut off: the run is made again, from its checkpoint if there is one."""
+    """Rename a result that was cut off: the run is repeated, from its checkpoint if there is
+    one."""
     result = folder / "result.json"
     if result.exists() and task_result(folder) is None:
         set_aside(result)

@@ -1,9 +1,9 @@
-"""Length extrapolation: a model that is trained on short sequences, tested on longer ones.
+"""Length extrapolation: models trained on short sequences and tested on longer ones.
 
     mixit-titan task parity --length 16 --test-length 32 64
 
-Rotary embeddings turn queries and keys at any position, and an LSTM has none: such models can be
-given more tokens than they were trained on. A mixing matrix has as many rows as the longest
+Rotary embeddings rotate queries and keys at any position, and an LSTM has no positions: such models
+accept longer sequences than they were trained on. A mixing matrix has as many rows as the longest
 training sequence, and so has a learned position embedding: nothing says how they would continue.
 """
 
@@ -23,28 +23,29 @@ if TYPE_CHECKING:
 
 SLICE = "test_length"
 """The name of the accuracies by length in a result."""
-_WITHOUT_MATRIX = ("uniform", "linear")  # their rows are a formula, of any length
+_WITHOUT_MATRIX = ("uniform", "linear")  # their rows are a formula that holds for any length
 
 
 def longer_tasks(run: "Run") -> dict[int, Task]:
-    """By each length of --test-length, the task at that length."""
+    """Return, for each length of --test-length, the task at that length."""
     key = run.task.length_key
     return {n: dataclasses.replace(run.task, **{key: n}) for n in run.settings.test_length}
 
 
 def check_test_lengths(run: "Run") -> None:
-    """Refuse, in one sentence, lengths that the task does not have or the model cannot reach."""
+    """Refuse, in one sentence, lengths that the task does not have or that the model cannot
+    reach."""
     task, key = run.task, run.task.length_key
     if not run.settings.test_length:
         return
     if key is None:
-        raise ConfigError(f"--test-length: the sequences of {task_name(task)} have one length only")
+        raise ConfigError(f"--test-length: the sequences of {task_name(task)} have a single length")
     trained = getattr(task, key)
     for length in run.settings.test_length:
         if length <= trained:
             raise ConfigError(
                 f"--test-length is {length}: it must be above the training length, {flag(key)} "
-                f"{trained}, which is tested anyway"
+                f"{trained}, which is tested in any case"
             )
         why = _why_not(run.settings, task.positions)
         if why:
@@ -56,7 +57,7 @@ def check_test_lengths(run: "Run") -> None:
         longer.check()
         if longer.token_count != task.token_count:
             raise ConfigError(
-                f"--test-length: {task_name(task)} has another vocabulary where it is longer"
+                f"--test-length: {task_name(task)} has a different vocabulary at other lengths"
             )
 
 
@@ -67,14 +68,14 @@ def accuracy_by_length(
     device: torch.device,
     autocast: torch.autocast,
 ) -> dict[str, dict[str, float]]:
-    """The slice of a result: accuracy at the training length, which is `trained`, and at each of
-    --test-length, on as many examples. Nothing where no other length is asked for."""
+    """Return the slice of a result: accuracy at the training length, which is `trained`, and at
+    each of --test-length, on as many examples. Empty if no other length is requested."""
     settings, found = run.settings, {}
     for length, task in longer_tasks(run).items():
         divide = {"test": task.split, "validation": task.validation}[settings.held_out]
         _, examples = divide(seed=settings.seed, train=0, test=settings.test)
         check_examples(task, examples)
-        share = run.task.positions / task.positions  # of the memory for as many tokens
+        share = run.task.positions / task.positions  # of the memory, for as many tokens
         score = evaluate(model, examples, device, autocast, share=share)
         found[str(length)] = score.accuracy
     if not found:
@@ -83,12 +84,12 @@ def accuracy_by_length(
 
 
 def _why_not(settings: "Settings", positions: int) -> str | None:
-    """Why the model has no more positions than it is trained on; None where it has."""
+    """Return why the model has no more positions than it is trained on; None if it has more."""
     stack = settings.layer_stack()
     fixed = () if stack is None else [pair.mixer for pair in stack.pairs if not pair.attends]
     matrices = [mixer for mixer in fixed if mixer not in _WITHOUT_MATRIX]
     if matrices:
-        return f"the {matrices[0]} matrices of {settings.name!r} have {positions} rows and no more"
+        return f"the {matrices[0]} matrices of {settings.name!r} have {positions} rows only"
     if fixed or settings.learned_positions:
-        return f"{settings.name!r} has learned vectors for {positions} positions and no more"
+        return f"{settings.name!r} has learned vectors for {positions} positions only"
     return None

@@ -1,8 +1,8 @@
-"""The light training loop: one process, one device, the steps of one run.
+"""A light training loop: one process, one device, the steps of one run.
 
-The run's folder gets `metrics.jsonl` as it goes, a checkpoint after each evaluation and when it is
-asked to stop, and at the end `model.safetensors` and `result.json`. The same run again resumes from
-its checkpoint, and its weights come out bit for bit as if it had never stopped.
+The run's folder gets `metrics.jsonl` during training, a checkpoint after each evaluation and when
+it is asked to stop, and at the end `model.safetensors` and `result.json`. The same command again
+resumes from the checkpoint, and the final weights are bit for bit as if it had never stopped.
 """
 
 import math
@@ -46,9 +46,9 @@ _LOG_EVERY = 50
 _RESERVED = {
     *("task", "variant", "loss", "accuracy", "exact", "slices", "trainable_params", "params"),
     *("steps", "seconds", "seconds_waited_for_data", "device", "settings"),
-    *("folder", "seed", "seeds", "axes"),  # of a point in a sweep's report
+    *("folder", "seed", "seeds", "axes"),  # for a point in a sweep's report
 }
-"""What a figure of a task's own cannot be called."""
+"""Names that a task's own figures cannot have."""
 
 
 _RESULT = {
@@ -56,12 +56,12 @@ _RESULT = {
     **{"trainable_params": COUNT, "params": COUNT, "steps": COUNT, "seconds": float},
     **{"seconds_waited_for_data?": float, "device?": str, "slices": {"*": {"*": NUMBER}}},
     "settings": {"task": str, "seed": COUNT, "*": (NUMBER, bool, str, None, [(NUMBER, str)])},
-    "*": NUMBER,  # figures of the task's own
+    "*": NUMBER,  # the task's own figures
 }
 
 
 def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -> dict[str, Any]:
-    """Train and test; returns what is in the folder's `result.json`. A finished run is kept."""
+    """Train and test, and return what the folder's `result.json` holds. A finished run is kept."""
     finished = read_result(folder)
     if finished is not None:
         check_same_run(folder, finished["settings"], run.described())
@@ -78,7 +78,7 @@ def train(run: Run, folder: Path, *, device: torch.device, reporter: Reporter) -
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """None where there is none."""
+    """Read the result of a finished run; None if there is none."""
     try:
         return read_json(folder / "result.json", _RESULT, advice="remove it to run again")
     except FileNotFoundError:
@@ -86,12 +86,14 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 
 def extra_figures(result: dict[str, Any]) -> dict[str, float]:
-    """What the task itself has added to a result (Task.figures), or to its row of a sweep."""
+    """Return what the task itself has added to a result (Task.figures), or to its row of a
+    sweep."""
     return {key: value for key, value in result.items() if key not in _RESERVED}
 
 
 def learning_rate(settings: Settings, step: int) -> float:
-    """At step 0, 1, ...: up in a line for `warmup` steps, then down to 0 at the last."""
+    """Return the learning rate at step 0, 1, ...: it rises linearly for `warmup` steps, then falls
+    to 0 at the last."""
     warmup = min(settings.warmup, settings.steps)
     if step < warmup:
         return settings.lr * (step + 1) / warmup
@@ -102,6 +104,8 @@ def learning_rate(settings: Settings, step: int) -> float:
 
 
 class Loop:
+    """The state of one run: its model, optimizer, data and metrics."""
+
     def __init__(self, run: Run, folder: Path, device: torch.device, reporter: Reporter) -> None:
         self.run, self.settings, self.folder = run, run.settings, folder
         self.device, self.reporter = device, reporter
@@ -113,7 +117,7 @@ class Loop:
         )
         if not self.test:
             raise ConfigError(
-                f"{task_name(run.task)} has no example to test on: it takes more of them, one in "
+                f"{task_name(run.task)} has no example to test on: more are needed, since one in "
                 f"eight is for {'testing' if self.settings.held_out == 'test' else 'validation'}"
             )
         check_examples(run.task, self.test)
@@ -135,10 +139,12 @@ class Loop:
 
     @property
     def seconds(self) -> float:
+        """The seconds of training so far, including those before a resume."""
         return self.seconds_before + time.perf_counter() - self.start
 
     def run_steps(self) -> Score:
-        """Steps until the last one, or until the target accuracy; returns the last evaluation."""
+        """Train until the last step, or until the target accuracy, and return the last
+        evaluation."""
         steps, size = range(self.step, self.settings.steps), self.settings.batch
         pin, score = self.device.type == "cuda", None
         batches = prefetched(self.stream, steps, size, pin=pin)
@@ -187,7 +193,7 @@ class Loop:
             self._check_finite(step, {"loss": loss, "gradient norm": norm})
 
     def _check_finite(self, step: int, values: dict[str, float]) -> None:
-        """End a run that has diverged, before it saves."""
+        """End a diverged run before it saves."""
         for name, value in values.items():
             if not math.isfinite(value):
                 raise RunFailed(
@@ -208,7 +214,7 @@ class Loop:
         return score
 
     def _reaches_target(self, line: dict[str, float]) -> bool:
-        """Never by the accuracy on the test set, which is reported."""
+        """Return whether the target is reached, never by the reported accuracy on the test set."""
         target = self.settings.target_accuracy
         return target is not None and line.get("stopping_accuracy", -1.0) >= target
 
@@ -229,6 +235,7 @@ class Loop:
         )
 
     def result(self, score: Score) -> dict[str, Any]:
+        """Return the contents of result.json."""
         trainable = count(trained_parameters(self.model))
         place = (self.forward, self.device, self.autocast)
         by_length = accuracy_by_length(self.run, score, *place)
@@ -256,7 +263,7 @@ class Loop:
 
 
 def _adamw(model: nn.Module, settings: Settings) -> torch.optim.AdamW:
-    """Weight decay is for matrices: norms and biases are left alone."""
+    """Build AdamW with weight decay for matrices only, not for norms and biases."""
     params = trained_parameters(model)
     groups = [
         {"params": [p for p in params if p.ndim > 1], "weight_decay": settings.weight_decay},
@@ -275,6 +282,6 @@ def _save_weights(model: nn.Module, folder: Path) -> None:
 
     def write(part: Path) -> None:
         save_file(weights, part)
-        shutil.copymode(folder / "metrics.jsonl", part)  # safetensors writes for the owner alone
+        shutil.copymode(folder / "metrics.jsonl", part)  # the owner alone could read it
 
     replace_file(folder / "model.safetensors", write)

@@ -1,11 +1,11 @@
-"""MAD's compression: all tokens of a sequence again, from the last hidden state alone.
+"""MAD's compression: reproduce all tokens of a sequence from the last hidden state alone.
 
     tokens  5 0 3 3 |
     labels  5 0 3 3 .
 
-Of Poli et al. (arXiv 2403.17844), with the defaults of their code (athms/mad-lab). A decoder gets
-the state at the bar and a position, and must say the token there (bottleneck.py). MAD's figures
-count the bar too, which is always right; here it is not asked.
+From Poli et al. (arXiv 2403.17844), with the defaults of their code (athms/mad-lab). A decoder gets
+the state at the bar and a position, and must give the token there (bottleneck.py). MAD's figures
+count the bar too, which is always right; here it has no label.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,12 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class MadCompression(Task):
+    """Reproduce a sequence from one hidden state."""
+
     vocab: int = 16
-    """Size of the vocabulary, the bar included."""
+    """Size of the vocabulary, including the bar."""
     length: int = 32
-    """Tokens in a sequence, the bar included."""
+    """Tokens in a sequence, including the bar."""
 
     def check(self) -> None:
         if self.vocab < 3:

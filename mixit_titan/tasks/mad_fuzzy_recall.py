@@ -1,14 +1,14 @@
-"""MAD's fuzzy in-context recall: keys and values of several tokens; where a key comes again, its
-value is asked.
+"""MAD's fuzzy in-context recall: keys and values of several tokens; where a key is repeated, its
+value is the label.
 
     tokens  _ 2 0 7 1 4 5 2 0 7 1 4     (keys of tokens 0..3, values of tokens 4..8)
     labels  . . . . . . . . 7 . 4 5
 
-Of Poli et al. (arXiv 2403.17844), with the defaults of their code (athms/mad-lab, multi-query). A
-key has 1 to `key_tokens` different tokens and a value 1 to `value_tokens`, each number as likely as
-the others; `2 0` is another key than `0 2` or `2`. Each key has one value in a sequence, drawn anew
-for every sequence. The last pair is one of those before, and its last token is only asked. A
-sequence is filled up on its left.
+From Poli et al. (arXiv 2403.17844), with the defaults of their code (athms/mad-lab, multi-query). A
+key has 1 to `key_tokens` different tokens and a value 1 to `value_tokens`, all equally likely; `2
+0` is a different key from `0 2` and `2`. Each key has one value in a sequence, drawn anew for every
+sequence. The last pair repeats an earlier one, and its last token is a label only. A sequence is
+padded on the left.
 
 MAD tests with keys of the largest size alone; here accuracy is by the size of the key.
 
@@ -25,19 +25,21 @@ from mixit_titan.tasks.distinct import distinct
 from mixit_titan.tasks.examples import Examples
 from mixit_titan.tasks.task import Task
 
-_NONE = -1  # where a key or a value has no further token
+_NONE = -1  # a key or a value has no further token
 
 
 @dataclass(frozen=True, kw_only=True)
 class MadFuzzyRecall(Task):
+    """Recall values by keys, both of several tokens."""
+
     vocab: int = 16
-    """Size of the vocabulary: tokens of keys, as many of values, and the one that fills up."""
+    """Size of the vocabulary: key tokens, as many value tokens, and the padding token."""
     length: int = 128
     """Tokens in a sequence."""
     key_tokens: int = 3
-    """The most tokens of a key."""
+    """The most tokens in a key."""
     value_tokens: int = 3
-    """The most tokens of a value."""
+    """The most tokens in a value."""
 
     def check(self) -> None:
         if not 1 <= self.key_tokens <= self._keys:
@@ -66,7 +68,7 @@ class MadFuzzyRecall(Task):
 
     @property
     def _room(self) -> int:
-        """How many tokens the pairs before the last one may have."""
+        """Return how many tokens the pairs before the last one can have."""
         return self.length + 1 - self._largest
 
     @property
@@ -92,9 +94,9 @@ class MadFuzzyRecall(Task):
         return self._in_a_row(pairs_TSN, again_SN)
 
     def _in_a_row(self, pairs_TSN: np.ndarray, again_SN: np.ndarray) -> Examples:
-        """The tokens of the pairs one after the other, up to the right end of each sequence."""
+        """Return the tokens of the pairs in a row, aligned to the right end of each sequence."""
         size_SN = (pairs_TSN[: self.key_tokens] != _NONE).sum(0, dtype=np.int32)
-        asked_TSN = np.zeros_like(pairs_TSN)  # the size of the key where a value is asked
+        asked_TSN = np.zeros_like(pairs_TSN)  # the size of the key where a value is the label
         asked_TSN[self.key_tokens :] = size_SN * again_SN
         pairs_NST, asked_NST = pairs_TSN.transpose(2, 1, 0), asked_TSN.transpose(2, 1, 0)
         is_token_NST = pairs_NST != _NONE
@@ -113,14 +115,14 @@ class MadFuzzyRecall(Task):
 def _motifs(
     rng: np.random.Generator, among: int, largest: int, shape: tuple[int, int]
 ) -> np.ndarray:
-    """(largest, *shape): 1 to `largest` different tokens, then _NONE."""
+    """Return (largest, *shape): 1 to `largest` different tokens, then _NONE."""
     tokens = distinct(rng, among, largest, shape[0] * shape[1]).reshape(largest, *shape)
     sizes = rng.integers(1, largest + 1, shape)
     return np.where(np.arange(largest)[:, None, None] < sizes, tokens, _NONE)
 
 
 def _repeat_values(keys_ASN: np.ndarray, values_BSN: np.ndarray) -> np.ndarray:
-    """Give each key the value that it had before, and say where it had one."""
+    """Give each key the value that it had before, and return whether it had one."""
     again_SN = np.zeros(keys_ASN.shape[1:], dtype=bool)
     for slot in range(1, len(again_SN)):
         same_SN = (keys_ASN[:, :slot] == keys_ASN[:, slot, None]).all(0)

@@ -1,11 +1,12 @@
-"""MAD's memorization: a value for each key, the same in all sequences, learned by training alone.
+"""MAD's memorization: a value for each key, the same in all sequences, which training must
+memorize.
 
     tokens  3 ? 1 ? 3 ?     (keys 0..3, values 4..8)
     labels  . 7 . 4 . 7
 
-Of Poli et al. (arXiv 2403.17844), with the defaults of their code (athms/mad-lab). No two keys have
-the same value; the table is a function of the seed. A sequence holds keys drawn with repeats, each
-followed by the token that asks. Test sequences have the same keys in other orders: what is not in
+From Poli et al. (arXiv 2403.17844), with the defaults of their code (athms/mad-lab). No two keys
+have the same value; the table is a function of the seed. A sequence holds keys drawn with repeats,
+each followed by the query token. Test sequences have the same keys in other orders: what is not in
 the training set cannot be known. (`memorization` is another task, the MixiT paper's.)
 """
 
@@ -22,17 +23,19 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class MadMemorization(Task):
+    """Memorize a fixed value for each key."""
+
     vocab: int = 256
-    """Size of the vocabulary: keys, as many values or one more, and the token that asks."""
+    """Size of the vocabulary: keys, as many values or one more, and the query token."""
     length: int = 32
     """Tokens in a sequence."""
 
     def check(self) -> None:
         if self.vocab < 3:
-            raise ConfigError(f"--vocab is {self.vocab}: a key, a value and the question need 3")
+            raise ConfigError(f"--vocab is {self.vocab}: a key, a value and the query need 3")
         if self.length < 2 or self.length % 2:
             raise ConfigError(
-                f"--length is {self.length}: keys and their questions take an even length"
+                f"--length is {self.length}: keys and their queries take an even length"
             )
 
     @property
@@ -48,7 +51,7 @@ class MadMemorization(Task):
         return (self.vocab - 1) // 2
 
     def values(self, seed: int) -> np.ndarray:
-        """(keys,): the value of each key."""
+        """Return (keys,): the value of each key."""
         rng = np.random.default_rng([seed, 4])  # a stream that no split draws from
         return rng.permutation(np.arange(self.keys, self.vocab - 1, dtype=np.int32))[: self.keys]
 

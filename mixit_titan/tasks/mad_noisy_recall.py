@@ -3,9 +3,9 @@
     tokens  1 6 9 8 3 4 8 8 1     (keys 0..3, values 4..7, noise 8 and 9)
     labels  . . . . . . . . 6
 
-Of Poli et al. (arXiv 2403.17844), with the defaults of their code (athms/mad-lab, multi-query). The
-noise has a vocabulary of its own, and comes two tokens at a time in the place of a pair. One place,
-anywhere before the last, always holds a pair, and so does the last.
+From Poli et al. (arXiv 2403.17844), with the defaults of their code (athms/mad-lab, multi-query).
+The noise has a vocabulary of its own, and takes the place of a pair, two tokens at a time. One
+place, anywhere before the last, always holds a pair, and so does the last.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,14 @@ from mixit_titan.tasks.mad_recall import MadRecall, draw_pairs
 
 @dataclass(frozen=True, kw_only=True)
 class MadNoisyRecall(MadRecall):
+    """Recall values by keys among noise."""
+
     vocab: int = 32
     """Size of the vocabulary: keys, as many values, and the noise."""
     noise_vocab: int = 16
-    """How many tokens of the vocabulary are noise."""
+    """Tokens of the vocabulary that are noise."""
     noise_share: float = 0.2
-    """How often noise takes the place of a pair."""
+    """Fraction of the places for pairs that hold noise."""
 
     def check(self) -> None:
         super().check()

@@ -1,14 +1,14 @@
-"""MAD's in-context recall: pairs whose keys come again; where one does, its value is asked.
+"""MAD's in-context recall: pairs whose keys are repeated; where one is, its value is the label.
 
     tokens  1 6 3 4 1 6 3     (keys 0..3, values 4..7)
     labels  . . . . 6 . 4
 
-Of Poli et al., "Mechanistic Design and Scaling of Hybrid Architectures" (arXiv 2403.17844), with
+From Poli et al., "Mechanistic Design and Scaling of Hybrid Architectures" (arXiv 2403.17844), with
 the defaults of their code (athms/mad-lab, multi-query). Each key has one value in a sequence, drawn
-anew for every sequence; different keys may have the same. Keys are drawn with repeats; the last one
-is drawn among those that were there, and its value, the last token of the sequence, is only asked.
+anew for every sequence; different keys may share one. Keys are drawn with replacement; the last one
+is drawn from those already seen, and its value, the last token of the sequence, is a label only.
 
-MAD trains on every next token and tests on what is asked; here both are on what is asked.
+MAD trains on every next token and tests on the recalled values; here both use the recalled values.
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,12 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class MadRecall(Task):
+    """Recall values by keys."""
+
     vocab: int = 16
-    """Size of the vocabulary: its lower half are keys, its upper half are values."""
+    """Size of the vocabulary: the lower half are keys, the upper half are values."""
     length: int = 128
-    """Tokens in a sequence, with the last value."""
+    """Tokens in a sequence, including the last value."""
 
     def check(self) -> None:
         if self.length < 4 or self.length % 2:
@@ -50,8 +52,8 @@ class MadRecall(Task):
 
 
 def draw_pairs(rng: np.random.Generator, vocab: int, is_pair_SN: np.ndarray) -> Examples:
-    """Sequences of S slots of two tokens, of which some hold a pair, the last one among them. What
-    the other slots hold is never asked, and of no meaning."""
+    """Draw sequences of S slots of two tokens, some of which hold a pair, the last one among them.
+    What the other slots hold carries no meaning and has no label."""
     slots, count = is_pair_SN.shape
     keys, every = vocab // 2, np.arange(count)
     value_KN = rng.integers(keys, vocab, (keys, count), dtype=np.int32)

@@ -1,11 +1,11 @@
-"""MAD's selective copying: repeat the tokens of a sequence in their order, without the blanks.
+"""MAD's selective copying: repeat the tokens of a sequence in order, without the blanks.
 
     tokens  _ 3 _ _ 1 2 | _ _ _
     labels  . . . . . . . 3 1 2
 
-Of Poli et al. (arXiv 2403.17844), with the defaults of their code (athms/mad-lab). Tokens are drawn
-with repeats. Each blank is put before one of them, all alike, so that the last token stands right
-before the bar that asks for the copy.
+From Poli et al. (arXiv 2403.17844), with the defaults of their code (athms/mad-lab). Tokens are
+drawn with replacement. Each blank is put before one of them, chosen uniformly, so the last token
+stands right before the bar that asks for the copy.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,12 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class MadSelectiveCopying(Task):
+    """Copy the tokens of a sequence and skip its blanks."""
+
     vocab: int = 16
-    """Size of the vocabulary, the bar and the blank included."""
+    """Size of the vocabulary, including the bar and the blank."""
     length: int = 256
-    """Tokens in a sequence, the places of the copy included."""
+    """Tokens in a sequence, including the places of the copy."""
     copies: int = 16
     """Tokens to copy."""
 

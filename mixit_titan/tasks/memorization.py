@@ -1,11 +1,11 @@
-"""Memorization: a random value for each pair of keys, learned by heart.
+"""Memorization: a random value for each pair of keys.
 
     question  17 403
     answer    211
 
-All keys x keys pairs are trained, and accuracy is that on the same pairs: nothing follows from
-anything else. The model gets a token for each key (the second of a pair has tokens of its own) and
-must say the value at the second. The tables are a function of the seed.
+All keys x keys pairs are trained, and accuracy is measured on the same pairs: no pair follows from
+the others. The input is a token for each key (the second of a pair has tokens of its own), and the
+label at the second is the value. The tables are a function of the seed.
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,12 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Memorization(Task):
+    """Memorize a random value for each pair of keys."""
+
     keys: Annotated[int, Range(least=1, most=2**23)] = 512
-    """Each of the two keys of a pair is one of so many."""
+    """Number of keys, for each of the two in a pair."""
     values: Annotated[int, Range(least=2, most=2**24)] = 512
-    """Values are uniform among so many."""
+    """Number of values, which are uniform."""
     vocab: Annotated[int, Range(least=2, most=2**24)] = 1024
     """Size of the vocabulary."""
 
@@ -56,11 +58,11 @@ class Memorization(Task):
 
     def validation(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
         """Nothing can be held out of what is to be memorized: settings are chosen on the tables of
-        other seeds than those that are reported."""
+        seeds other than those reported."""
         return self.split(seed=seed, train=train, test=test)
 
     def stopping(self, stream: Stream, *, count: int) -> Examples:
-        """Nor is there anything else to decide on than the pairs that are trained and tested."""
+        """Nothing else is left to decide on than the pairs that are trained and tested."""
         return stream.examples
 
     def examples(self, seed: int) -> Examples:
@@ -70,7 +72,7 @@ class Memorization(Task):
         return Examples(np.add(pairs, [0, self.keys]).astype(np.int32), labels)
 
     def figures(self, score: Score, trained_parameters: int) -> dict[str, float]:
-        """What the remembered values are worth: log2(values) bits each."""
+        """Report how much the model remembers, at log2(values) bits per value."""
         bits = float(np.log2(self.values) * self.keys**2 * score.accuracy)
         return {"bits_per_parameter": bits / trained_parameters}
 

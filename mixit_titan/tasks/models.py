@@ -1,4 +1,4 @@
-"""The model of a run: the modules of pretraining, or a baseline, with the head of the task."""
+"""The model of a run: the modules used in pretraining, or a baseline, with the task's head."""
 
 import dataclasses
 import math
@@ -22,12 +22,12 @@ from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.task import Task
 
 DEFAULT_RECIPE = "official"
-"""What the published tables came from."""
+"""The recipe behind the published tables."""
 
 
 class PooledClassifier(nn.Module):
-    """A linear head on the mean of the last hidden states, one answer per sequence. Positions that
-    hold the token `padding` are left out."""
+    """A linear head on the mean of the last hidden states, giving one answer per sequence.
+    Positions that hold the token `padding` are left out."""
 
     def __init__(self, body: nn.Module, width: int, classes: int, padding: int | None) -> None:
         super().__init__()
@@ -48,8 +48,8 @@ class PooledClassifier(nn.Module):
 
 
 def model_config(run: Run) -> MixitLlama.Config | None:
-    """The Llama of a run, not yet built; None for an LSTM. A model that cannot be is an error
-    here already."""
+    """Return the config of a run's Llama without building it, or None for an LSTM. A model that is
+    not possible raises an error here already."""
     settings = run.settings
     stack = settings.layer_stack()
     if stack is None:
@@ -68,7 +68,7 @@ def model_config(run: Run) -> MixitLlama.Config | None:
 
 
 def build_model(run: Run) -> nn.Module:
-    """On the CPU, at its initial weights, its frozen parts without gradients."""
+    """Build the model on the CPU, at initialization, with its frozen parts without gradients."""
     config = model_config(run)
     if config is not None:
         model = config.build()
@@ -95,39 +95,43 @@ def _with_head(model: nn.Module, run: Run) -> nn.Module:
 
 
 def flops_per_token(run: Run) -> float:
-    """Of training, where padding is a token too. A ConfigError for an LSTM."""
+    """Return the training FLOPs per token, padding included. A ConfigError for an LSTM."""
     task, stack = run.task, run.settings.layer_stack()
     if stack is None:
         raise ConfigError(f"the FLOPs of {run.settings.name!r} are not counted")
     shape = dataclasses.replace(_shape(run, scaled=False), seq_len=task.positions)
     per_token = accounting.count(shape, stack).flops_per_token
-    # A classifier's head has few columns, once per sequence. To ask how many could read a file.
+    # A classifier's head has few columns, used once per sequence. Asking how many could read a
+    # file.
     if type(task).classes is not Task.classes:
         per_token -= 6 * shape.vocab * shape.width
     return float(per_token)
 
 
 def check_memory(run: Run) -> None:
-    """Refuse a model or a batch that this machine cannot hold."""
+    """Refuse a model or a batch that this machine cannot hold in memory."""
     settings = run.settings
     stack = settings.layer_stack() or VARIANTS["standard"]
     shape = _shape(run, scaled=False)
     needed = accounting.least_bytes(shape, stack, rows=settings.batch, seq_len=shape.seq_len)
-    if run.task.classes is not None:  # which has no logits of its words
+    if run.task.classes is not None:  # it has no logits over the vocabulary
         needed -= 4 * settings.batch * shape.seq_len * shape.vocab
     check_host_memory(needed, "lower --batch, --width or --layers, or what makes the task larger")
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that are trained."""
     return [param for param in model.parameters() if param.requires_grad]
 
 
 def count(params: Iterable[nn.Parameter]) -> int:
+    """Return the number of elements of some parameters."""
     return sum(param.numel() for param in params)
 
 
 def _shape(run: Run, *, scaled: bool) -> Shape:
-    """`scaled`: the linears are multiplied by a factor of their own."""
+    """Return the shape of a run's model. `scaled`: the linears are multiplied by a factor of their
+    own."""
     settings = run.settings
     own_std = 0.02 if scaled else settings.width**-0.5
     return Shape(
@@ -146,7 +150,7 @@ def _shape(run: Run, *, scaled: bool) -> Shape:
 def _recipe(settings: Settings) -> Recipe:
     name = settings.recipe or DEFAULT_RECIPE
     recipe = RECIPES[name]
-    if name == "official":  # the authors' tasks weigh residual and branch alike
+    if name == "official":  # the authors' tasks weight residual and branch equally
         recipe = dataclasses.replace(recipe, residual=math.sqrt(0.5))
     if settings.std is not None:
         recipe = dataclasses.replace(recipe, std=settings.std)

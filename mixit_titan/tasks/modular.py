@@ -1,10 +1,10 @@
-"""Modular addition: two numbers below the modulus, and the rest of their sum.
+"""Modular addition: two numbers below the modulus, and their sum modulo it.
 
     question  12+55 mod 59
     answer    8
 
-The model gets the two numbers as tokens; the sum is asked at the second. All pairs are listed in a
-random order: the first `--train` of them are trained, the rest are tested.
+The input is the two numbers as tokens; the label at the second is the sum. All pairs are listed in
+random order: the first `--train` of them are for training, the rest for testing.
 """
 
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Modular(Task):
+    """Add two numbers modulo a number."""
+
     modulus: Annotated[int, Range(least=2, most=10000)] = 599
 
     @property
@@ -32,12 +34,12 @@ class Modular(Task):
         return 2
 
     def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        """`test` = 0: all pairs that are not trained."""
+        """Split the list of pairs. `test` = 0: all pairs that are not trained on."""
         pairs = self.modulus**2
         if train < 1 or train + max(test, 1) > pairs:
             raise ConfigError(
                 f"--train {train} and --test {test} do not divide the {pairs:,} pairs of --modulus "
-                f"{self.modulus}: --train must be above 0 and leave something to test"
+                f"{self.modulus}: --train must be above 0 and leave some pairs to test"
             )
         pairs_NL = np.stack(
             np.divmod(np.random.default_rng([seed, 1]).permutation(pairs), self.modulus), 1

@@ -1,4 +1,4 @@
-"""Modular sums over a sequence: the sum of all numbers so far, modulo a number.
+"""Modular sums over a sequence: the running sum of all numbers so far, modulo a number.
 
     tokens  3 4 0 1 2     (modulo 5)
     labels  3 2 2 3 0
@@ -14,8 +14,10 @@ from mixit_titan.tasks.running_sum import RunningSum
 
 @dataclass(frozen=True, kw_only=True)
 class ModularSum(RunningSum):
+    """Track a running sum modulo a number."""
+
     modulus: int = 5
-    """Numbers are below it."""
+    """Numbers are below the modulus."""
 
     def check(self) -> None:
         super().check()

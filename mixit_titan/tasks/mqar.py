@@ -1,16 +1,17 @@
-"""Multi-query associative recall: key-value pairs, then every key again; its value is asked there.
+"""Multi-query associative recall: key-value pairs, then every key again, with its value as the
+label.
 
-    tokens  3 9 5 6 5 _ _ _ 3 _ _ _     (3 -> 9, 5 -> 6; what was 5, and what was 3?)
+    tokens  3 9 5 6 5 _ _ _ 3 _ _ _     (3 -> 9, 5 -> 6; then the queries 5 and 3)
     labels  . . . . 6 . . . 9 . . .
 
 MQAR of Arora et al., "Zoology" (arXiv 2312.04927), with the names of their code
-(HazyResearch/zoology) and the values that its config of Figure 2 has. No key and no value comes
+(HazyResearch/zoology) and the values of its config for Figure 2. No key and no value appears
 twice among the pairs. What follows the pairs is divided into slots of two tokens, and each key in
 turn takes the first token of a free one: slot i = 1, 2, ... with a probability proportional to
-i^(power_a - 1). Below power_a = 1 most queries come early, at 1 all slots are alike.
+i^(power_a - 1). Below power_a = 1 most queries come early; at 1 slots are uniform.
 
-Token 0 fills the rest. Of the others, the lower half of the vocabulary are keys and the upper half
-are values.
+Token 0 fills the rest. Of the other tokens, the lower half of the vocabulary are keys and the upper
+half are values.
 """
 
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Mqar(Task):
+    """Recall the value of every key of a sequence."""
+
     pairs: int = 4
     """Key-value pairs in a sequence."""
     length: int = 64
@@ -33,9 +36,10 @@ class Mqar(Task):
     vocab: int = 8192
     """Size of the vocabulary."""
     power_a: float = 0.01
-    """Of the power law of the gaps: 1 is uniform, below it short gaps are more frequent."""
+    """Exponent of the power law of the gaps: 1 is uniform, and below 1 short gaps are more
+    frequent."""
     random_filler: bool = False
-    """Fill up with random tokens of the whole vocabulary, in place of token 0."""
+    """Pad with random tokens of the full vocabulary instead of token 0."""
 
     def check(self) -> None:
         if self.pairs < 1:
@@ -79,8 +83,8 @@ class Mqar(Task):
         return Examples(tokens_LN.T, labels_LN.T, {"distance": distance_LN.T})
 
     def _slots(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """(pairs, count): the slot of each key. Of exponential waiting times with the slots'
-        weights for rates, the shortest, the next and so on are draws without replacement."""
+        """Return (pairs, count): the slot of each key. The order of exponential waiting times with
+        the slots' weights as rates is a draw without replacement."""
         slots = self.length // 2 - self.pairs
         weights = np.arange(1, slots + 1) ** (self.power_a - 1)
         times_SN = rng.standard_exponential((slots, count)) / weights[:, None]

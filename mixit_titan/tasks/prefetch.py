@@ -1,4 +1,4 @@
-"""Batches that are made while the model works on earlier ones."""
+"""Batches that are made in a thread while the model works on earlier ones."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,12 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from mixit_titan.tasks.evaluation import Batch, batch_of
 from mixit_titan.tasks.examples import Stream
 
-_READY = 4  # batches that wait at most
+_READY = 4  # batches that wait, at most
 
 
 def prefetched(stream: Stream, steps: range, size: int, *, pin: bool) -> Iterator[Batch]:
-    """The batches of some steps, made by one thread. An error in it is raised where the batch is
-    asked for; closing the iterator ends the thread. `pin`: in memory that a GPU reads by itself."""
+    """Yield the batches of some steps, made by one thread. An error in the thread is raised when
+    its batch is requested; closing the iterator ends the thread. `pin`: put them in pinned
+    memory."""
 
     def make(step: int) -> Batch:
         batch = batch_of(stream.batch(step, size))

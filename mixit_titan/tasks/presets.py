@@ -1,7 +1,7 @@
-"""Settings by task: `paper` is Table 9 and appendix C, or the paper that a task is from; `cpu` fits
-minutes on two cores.
+"""Settings by task: `paper` is Table 9 and appendix C, or the paper that introduced a task; `cpu`
+takes minutes on two cores.
 
-What a preset does not name, a whole task perhaps, has the default of the task (the paper's
+Anything a preset does not name, or a complete task, has the default of the task (the paper's
 difficulty) or of Settings.
 """
 
@@ -13,7 +13,8 @@ from mixit_titan.tasks.choice import chosen_values
 
 _COLUMNS = ("layers", "width", "heads", "lr", "batch", "steps", "train", "test")
 
-# Table 9 was chosen for MixiT. Only hop's steps are the paper's; it does not say the others.
+# Table 9 was chosen for MixiT. Of the steps only hop's are the paper's; it does not give the
+# others.
 _PAPER = {
     "addition": (8, 512, 64, 1e-3, 128, 20_000, 50_000, 4000),
     "retrieval": (2, 1024, 4, 1e-4, 1024, 20_000, 40_000, 4000),
@@ -22,7 +23,7 @@ _PAPER = {
     "dyck": (4, 512, 64, 1e-3, 512, 10_000, 100_000, 4000),
     "memorization": (2, 1024, 4, 1e-3, 256, 20_000, 0, 0),
     "yelp": (4, 1024, 16, 5e-4, 256, 10_000, 0, 0),
-    # Not in the paper: the task is that of Zhong and Andreas.
+    # Not in the paper: this task is from Zhong and Andreas.
     "imitation": (2, 512, 4, 1e-3, 128, 10_000, 0, 2000),
 }
 _PAPER_COMMON = {
@@ -66,9 +67,9 @@ _CPU = {
 }
 _AUTHORS_STD = {"init_std": 0.02, "embedding_std": 0.02}
 _CPU_MORE: dict[str, dict[str, Any]] = {
-    # Where only embeddings are trained, they must be small, so that training soon changes them.
+    # If only embeddings are trained, they must be small, so that training soon changes them.
     "addition": {"digits": 4, "embedding_std": 0.1, "eval_every": 100, "target_accuracy": 0.995},
-    # Two heads, and so wider ones: what frozen queries and keys match is of the rank of a head.
+    # Two heads, and so wider ones: what frozen queries and keys can match has the rank of a head.
     "retrieval": {"pairs": 16, "vocab": 48, "eval_every": 100, "target_accuracy": 0.99},
     "hop": {"hops": 3, "length": 24, "eval_every": 100, "target_accuracy": 0.99},
     # With larger weights or embeddings all pairs are memorized before a rule is found.
@@ -113,7 +114,8 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def preset_values(preset: str, task: str, variant: str, *, chosen: bool = True) -> dict[str, Any]:
-    """What all variants share, and what was `chosen` for this one out of a grid that all had."""
+    """Return what all variants share, and what was `chosen` for this one from a grid that all
+    had."""
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     values = PRESETS[preset].get(task, {}) | {"variant": variant}

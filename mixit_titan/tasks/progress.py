@@ -1,4 +1,5 @@
-"""What a run shows: a bar on a terminal, a line per evaluation elsewhere, and wandb if asked."""
+"""Shows the progress of a run: a bar on a terminal, one line per evaluation elsewhere, and wandb on
+request."""
 
 from types import TracebackType
 from typing import Any
@@ -10,6 +11,8 @@ from mixit_titan.runtime.metrics import never_prompt_for_wandb
 
 
 class Reporter:
+    """Reports the evaluations of a run as they happen."""
+
     def __init__(
         self, name: str, steps: int, *, console: Console, wandb_settings: dict[str, Any] | None
     ) -> None:
@@ -48,7 +51,7 @@ class Reporter:
             self.wandb.finish(exit_code=0 if kind is None else 1)
 
     def show(self, line: dict[str, Any]) -> None:
-        """One line of metrics.jsonl."""
+        """Show one line of metrics.jsonl."""
         self.loss = line.get("loss", self.loss)
         self.accuracy = line.get("accuracy", self.accuracy)
         note = f"loss {self.loss:.4f}  accuracy {self.accuracy:.2%}"

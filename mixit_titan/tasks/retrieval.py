@@ -1,11 +1,11 @@
-"""Retrieval: key-value pairs, then one of the keys; its value is asked.
+"""Retrieval: key-value pairs, then one of the keys as a query for its value.
 
-    question  200 17 131 5 200      (200 -> 17, 131 -> 5, and what was 200?)
+    question  200 17 131 5 200      (200 -> 17, 131 -> 5, then the query 200)
     answer    17
 
-Keys are drawn without repeats from the upper half of the vocabulary, values from the lower half.
-The number of pairs is uniform in 1..pairs. A shorter sequence is filled up on its right, after the
-question, with a token beyond the vocabulary.
+Keys are drawn without replacement from the upper half of the vocabulary, values from the lower
+half. The number of pairs is uniform in 1..pairs. A shorter sequence is padded on the right, after
+the query, with a token beyond the vocabulary.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,14 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Retrieval(Task):
+    """Recall the value of one key."""
+
     pairs: Annotated[int, Range(least=1, most=10_000)] = 30
     """The most pairs in a sequence."""
     vocab: Annotated[int, Range(least=2, most=2**24)] = 256
-    """Size of the vocabulary: its lower half are the values, keys come from its upper half."""
+    """Size of the vocabulary: the lower half are the values, and keys come from the upper half."""
     keys: Annotated[int | None, Range(least=1, most=2**23)] = None
-    """How many different keys there are (default: the whole upper half)."""
+    """Number of different keys (default: the complete upper half)."""
 
     def check(self) -> None:
         if self.all_keys > self.vocab // 2:

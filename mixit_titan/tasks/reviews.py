@@ -1,4 +1,4 @@
-"""Reviews with a label each: from a CSV file, or the Yelp polarity set from the hub."""
+"""Labeled reviews, from a CSV file or from the Yelp polarity set on the hub."""
 
 import csv
 import os
@@ -13,15 +13,15 @@ from mixit_titan.reading import regular
 from mixit_titan.tasks.examples import TEST_ONE_IN
 
 HUB_SET = "fancyzhx/yelp_polarity"
-_LONGEST = 2**24  # characters of a line
+_LONGEST = 2**24  # characters in a line
 _PATIENCE = 5.0  # seconds
 
 Reviews = list[tuple[str, str]]
-"""Label and text."""
+"""Pairs of label and text."""
 
 
 def read_csv(path: str, label_column: str, text_column: str) -> Reviews:
-    """The rows of a CSV file with a header."""
+    """Read the rows of a CSV file with a header."""
     try:
         with open(path, newline="", encoding="utf-8-sig", opener=regular) as file:
             rows = csv.DictReader(_lines(file))
@@ -50,7 +50,8 @@ def _lines(file: TextIO) -> Iterator[str]:
 
 
 def split_by_text(reviews: Reviews) -> tuple[Reviews, Reviews]:
-    """One review in eight is for testing, by a hash of its text: no text is on both sides."""
+    """Split reviews by a hash of their text, one in eight for testing, so that no text is on both
+    sides."""
     sides: tuple[Reviews, Reviews] = ([], [])
     for label, text in reviews:
         first_byte = text_hash(text.encode()) >> 56
@@ -59,14 +60,15 @@ def split_by_text(reviews: Reviews) -> tuple[Reviews, Reviews]:
 
 
 def load_hub() -> tuple[Reviews, Reviews]:
-    """The data set's own split, less the training reviews whose text is also in the test set."""
-    if not _hub_answers():  # else its client tries again and again, for most of a minute
+    """Load the data set's own split, without the training reviews whose text is also in the test
+    set."""
+    if not _hub_answers():  # otherwise its client retries for most of a minute
         os.environ["HF_HUB_OFFLINE"] = "1"
     import datasets
 
     try:
         loaded = datasets.load_dataset(HUB_SET)
-    except Exception as error:  # a proxy, a set that moved: the client raises many kinds
+    except Exception as error:  # a proxy, a moved data set: the client raises many kinds
         raise ConfigError(
             f"{HUB_SET} cannot be loaded from the hub ({type(error).__name__}): check the network, "
             "or give a file with --csv"
@@ -79,7 +81,7 @@ def load_hub() -> tuple[Reviews, Reviews]:
 
 
 def _hub_answers() -> bool:
-    """Whether the hub, or the proxy on the way to it, says anything at all."""
+    """Return whether the hub, or the proxy in front of it, answers at all."""
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     try:
         urllib.request.urlopen(f"{endpoint}/api/datasets/{HUB_SET}", timeout=_PATIENCE).close()
@@ -91,12 +93,13 @@ def _hub_answers() -> bool:
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words and single marks."""
+    """Return the lower-case words and single punctuation marks of a text."""
     spaced = "".join(c if c.isalnum() or c == "'" else f" {c} " for c in text.lower())
     return spaced.split()
 
 
 def frequent_words(reviews: Reviews, count: int) -> list[str]:
+    """Return the most frequent words of some reviews, ties in alphabetical order."""
     counts: dict[str, int] = {}
     for _, text in reviews:
         for word in words_of(text):

@@ -1,4 +1,4 @@
-"""What `parity` and `modular_sum` share: the sum of all numbers so far, modulo a number."""
+"""What `parity` and `modular_sum` share: the running sum of all numbers so far, modulo a number."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -14,10 +14,12 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class RunningSum(Task):
+    """The base of tasks that track a running sum."""
+
     length: int = 64
     """Numbers in a sequence."""
     labels: Literal["all", "last"] = "all"
-    """Ask for the sum at all numbers, or at the last one only."""
+    """Put a label at every number, or only at the last one."""
 
     def check(self) -> None:
         if self.length < 1:

@@ -1,4 +1,4 @@
-"""All that a run of a task is made of: the task with its difficulty, the model, the training."""
+"""Everything a run of a task consists of: the task with its difficulty, the model, the training."""
 
 import dataclasses
 import hashlib
@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import tyro
 
 from mixit_titan.errors import ConfigError, unknown
+from mixit_titan.fields import Group
 from mixit_titan.files import json_text
 from mixit_titan.kernels.mixing import Noise
 from mixit_titan.model.mixers.registry import MIXERS
@@ -29,13 +30,18 @@ STD = Range(above=0, most=1000)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
+    """The model and its training, which are options of every task."""
+
     variant: Annotated[
-        str, tyro.conf.arg(help=f"{', '.join(VARIANTS)}; or a baseline: {', '.join(BASELINES)}.")
+        str,
+        Group("model"),
+        tyro.conf.arg(help=f"{', '.join(VARIANTS)}; or a baseline: {', '.join(BASELINES)}."),
     ] = "standard"
     stack: str | None = None
-    """Layers that are not all alike, in place of the variant: "mixit*3 standard"."""
+    """Layers that are not all alike, instead of a variant: "mixit*3 standard"."""
     mixer: Annotated[
-        str | None, tyro.conf.arg(help=f"In place of the variant: {', '.join(MIXERS)}.")
+        str | None,
+        tyro.conf.arg(help=f"A mixer for all layers, instead of a variant: {', '.join(MIXERS)}."),
     ] = None
     freeze: Annotated[
         tuple[str, ...] | None,
@@ -45,55 +51,65 @@ class Settings:
         ),
     ] = None
     recipe: str | None = None
-    """Of the mixing matrices: paper, or official, which is the default for tasks."""
+    """Recipe of the mixing matrices: paper, or official, which is the default for tasks."""
     noise: Noise = "gaussian"
-    """Of the mixing matrices: gaussian, or sign, which is one random bit each."""
+    """Distribution of the mixing matrices: gaussian, or sign, which takes one random bit per
+    element."""
     std: Annotated[float | Literal["width", "heads", "length"] | None, STD] = None
-    """Of the mixing matrices, in place of the recipe's: a number, width (1/sqrt(width length)),
-    heads (one per head, between 1/sqrt(length head_width) and 1/sqrt(length)) or length
-    (1/sqrt(length))."""
+    """Standard deviation of the mixing matrices, instead of the recipe's: a number, width
+    (1/sqrt(width length)), heads (one per head, between 1/sqrt(length head_width) and
+    1/sqrt(length)) or length (1/sqrt(length))."""
     causal: bool = True
-    """--no-causal: the mixing matrices look ahead too. Only where the answer is not in the
-    sequence: yelp."""
+    """--no-causal: the mixing matrices see later tokens too. Only for tasks whose answer is not in
+    the sequence, such as yelp."""
     width: Annotated[int, Range(least=1, most=2**16)] = 128
+    """Width of the residual stream."""
     layers: Annotated[int, Range(least=1, most=1000)] = 2
+    """Number of layers."""
     heads: Annotated[int, Range(least=1, most=2**16)] = 4
+    """Query heads, or mixing matrices, per layer."""
     bias: bool = True
-    """Biases on every linear of a layer."""
+    """Use biases on every linear of a layer."""
     init_std: Annotated[float | None, STD] = None
-    """Of the weights. Default: 1/sqrt(width), which keeps the size of activations at any width; or
-    0.02 where the recipe scales the linears itself."""
+    """Standard deviation of the weights. Default: 1/sqrt(width), which keeps activations of the
+    same size at any width, or 0.02 if the recipe scales the linears itself."""
     embedding_std: Annotated[float, STD] = 1.0
-    lr: Annotated[float, POSITIVE] = 1e-3
+    """Standard deviation of the embeddings."""
+    lr: Annotated[float, POSITIVE, Group("training")] = 1e-3
+    """The highest learning rate, reached after the warmup."""
     batch: Annotated[int, Range(least=1, most=2**20)] = 128
+    """Examples per step."""
     steps: Annotated[int, Range(least=1, most=2**40)] = 3000
+    """Training steps."""
     warmup: Annotated[int, NOT_NEGATIVE] = 100
-    """Steps of a rising learning rate: all of them, if --steps are fewer."""
+    """Warmup steps of the learning rate, at most --steps."""
     decay: Literal["cosine", "linear"] = "cosine"
-    """How the learning rate falls to 0 after that."""
+    """How the learning rate falls to 0 after the warmup."""
     weight_decay: Annotated[float, Range(least=0, most=1000)] = 0.0
+    """AdamW's weight decay, for matrices only."""
     beta2: Annotated[float, Range(least=0, below=1)] = 0.98
-    """Of AdamW: how long it remembers the size of gradients."""
+    """AdamW's beta2, the decay of its second moment."""
     clip: Annotated[float, POSITIVE] = 1.0
-    """The largest norm of a gradient."""
-    train: Annotated[int, EXAMPLES] = 0
-    """Different training examples; 0: all that there are, or new ones at every step."""
+    """Maximum gradient norm, for clipping."""
+    train: Annotated[int, EXAMPLES, Group("data and evaluation")] = 0
+    """Number of different training examples; 0: all that exist, or new ones at every step."""
     test: Annotated[int, EXAMPLES] = 2000
-    """Test examples; 0: all that there are, where they are listed."""
+    """Number of test examples; 0: all that exist, if they are listed."""
     held_out: Literal["test", "validation"] = "test"
-    """What is evaluated. `validation`, for choosing settings: one training example in eight is held
-    out and evaluated in the place of the test set."""
+    """The split that is evaluated. `validation`, for choosing settings: one training example in
+    eight is held out and evaluated instead of the test set."""
     test_length: Annotated[tuple[int, ...], Range(least=1, most=2**16)] = ()
-    """Lengths beyond that of the training sequences, to test on after training: values of --length,
-    or of what makes the task longer. For models of attention alone, and for an LSTM."""
+    """Longer sequences to test on after training, as values of --length or of whatever makes the
+    task longer. For models with attention in all layers, and for an LSTM."""
     seed: Annotated[int, SEED] = 0
-    """Of the data, the initial weights and the mixing matrices."""
+    """Seed of the data, the initial weights and the mixing matrices."""
     eval_every: Annotated[int, COUNT] = 250
     """Steps between two evaluations on the complete test set, each followed by a checkpoint."""
     target_accuracy: float | None = None
-    """Stop at the first evaluation that reaches it on examples of the training side, drawn apart
+    """Stop at the first evaluation that reaches this accuracy on training-side examples drawn apart
     from the batches. The test set decides nothing."""
-    compile: bool = False
+    compile: Annotated[bool, Group("speed")] = False
+    """Compile the model with torch.compile."""
     bf16: bool = False
     """Run the model under bfloat16 autocast."""
 
@@ -104,12 +120,12 @@ class Settings:
         self._check_knobs()
 
     def layer_stack(self) -> Stack | None:
-        """What the layers are; None for an LSTM."""
+        """Return the stack of the model's layers; None for an LSTM."""
         if self.variant == "lstm":
             return None
         if self.variant == "linear" and self.stack is None and self.mixer is None:
             return find_variant(mixer="linear", freeze=self.freeze)
-        # A stack or a mixer takes the place of the variant that is there without being named.
+        # A stack or a mixer replaces a variant that was not named explicitly.
         other = self.stack is not None or self.mixer is not None
         variant = None if other and self.variant == Settings.variant else self.variant
         return find_stack(
@@ -117,17 +133,18 @@ class Settings:
         )
 
     def named(self) -> "Settings":
-        """The same, by the name of a variant where --mixer or --stack says one in other words:
-        `--mixer mixing` and `--stack "mixit mixit"` are `--variant mixit`."""
+        """Return the same settings under a variant's name, if --mixer or --stack describes one in
+        other words: `--mixer mixing` and `--stack "mixit mixit"` are `--variant mixit`."""
         if (self.stack is None and self.mixer is None) or self.variant != Settings.variant:
             return self
         try:
             name = find_stack(self.layers, stack=self.stack, mixer=self.mixer).name
-        except ConfigError:  # which `check` says
+        except ConfigError:  # `check` reports it
             return self
         if name not in (*VARIANTS, *BASELINES):
             return self
-        # Beside a stack --freeze is for the model as a whole; it replaces a variant's own.
+        # Beside a stack --freeze applies to the model as a whole; otherwise it replaces a variant's
+        # own.
         own = self.stack is not None or (name in PAIRS and PAIRS[name].frozen)
         if own and self.freeze is not None:
             return self
@@ -135,25 +152,27 @@ class Settings:
 
     @property
     def name(self) -> str:
-        """Of the model: the variant's, or that of the stack."""
+        """The name of the model: that of its variant, or of its stack."""
         stack = self.layer_stack()
         return self.variant if stack is None else stack.name
 
     @property
     def learned_positions(self) -> bool:
-        """Whether a layer of `random` asks for one learned vector per position. The same parts
-        frozen by --freeze have none, as they had none before there were stacks."""
+        """Whether the model has one learned vector per position, as layers of `random` do. The same
+        parts frozen by --freeze have none, as they had none before stacks existed."""
         stack = self.layer_stack()
         written = self.stack is not None and stack is not None and PAIRS["random"] in stack.pairs
         return self.variant == "random" or written
 
     def _check_knobs(self) -> None:
-        """Refuse what the variant does not have."""
+        """Refuse knobs that the variant does not have."""
         stack = self.layer_stack()
         if stack is None:
             for key in ("freeze", "stack", "mixer"):
                 if getattr(self, key) is not None:
-                    raise ConfigError(f"--{key}: all of {self.variant!r} is trained, leave it out")
+                    raise ConfigError(
+                        f"--{key}: {self.variant!r} is trained completely, leave it out"
+                    )
         mixing = stack is not None and stack.drawn
         for key in ("recipe", "noise", "std", "causal"):
             if getattr(self, key) != getattr(Settings, key) and not mixing:
@@ -166,16 +185,19 @@ class Settings:
 
 
 _LATER = ("noise", "std", "held_out", "stack", "mixer", "test_length")
-"""What the first runs do not say, because it was always the default."""
+"""Defaults that the first runs did not record: left out of a description while unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Generic[T]):
+    """A task with its difficulty, and the settings of its model and training."""
+
     task: tyro.conf.OmitArgPrefixes[T]
     settings: tyro.conf.OmitArgPrefixes[Settings]
 
     def check(self) -> None:
-        """Refuse what cannot be, in one sentence; tyro, which makes the parts, would print more."""
+        """Refuse impossible combinations in one sentence; tyro, which builds the parts, would print
+        more."""
         check_fields(self.task, flag)
         self.task.check()
         self.settings.check()
@@ -188,15 +210,15 @@ class Run(Generic[T]):
 
     @property
     def positions(self) -> int:
-        """Of the longest sequence that the model is trained or tested on."""
+        """Positions of the longest sequence that the model is trained or tested on."""
         return max(task.positions for task in (self.task, *longer_tasks(self).values()))
 
     def named(self) -> "Run":
-        """The same, with its model by the name of a variant where it has one."""
+        """Return the same run with its model under the name of a variant, if it has one."""
         return dataclasses.replace(self, settings=self.settings.named())
 
     def described(self) -> dict[str, Any]:
-        """A flat description, ready for JSON."""
+        """Return a flat description, ready for JSON."""
         settings = dataclasses.asdict(self.settings)
         for key in _LATER:
             if settings[key] == getattr(Settings, key):

@@ -1,9 +1,9 @@
-"""Sorting: numbers, a bar, and the numbers again in rising order.
+"""Sorting: numbers, a bar, and the numbers again in ascending order.
 
     tokens  3 0 7 3 | 0 3 3
     labels  . . . . 0 3 3 7
 
-Numbers are drawn with repeats. Each sorted one is asked from those before it.
+Numbers are drawn with replacement. Each sorted one is predicted from those before it.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ from mixit_titan.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Sorting(Task):
+    """Sort the numbers of a sequence."""
+
     length: int = 32
     """Numbers to sort."""
     size: int = 64

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM stop a run of a task after the step, so that it can save."""
+"""Ctrl-C and SIGTERM stop a run of a task after the current step, so that it can save."""
 
 import os
 import signal
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SAID = b"\nInterrupted: stops after this step and saves; Ctrl-C again ends at once\n"
+_SAID = b"\nInterrupted: stopping after this step and saving; Ctrl-C again to quit now\n"
 
 
 class Stopped(SystemExit):
-    """The run is saved as of `step`, and its process ends as one that the signal has ended."""
+    """Raised once the run is saved as of `step`; its process ends as if the signal had ended it."""
 
     def __init__(self, step: int, number: int) -> None:
         super().__init__(128 + number)
@@ -19,7 +19,7 @@ class Stopped(SystemExit):
 
 @contextmanager
 def noted_signals() -> Iterator[list[int]]:
-    """Within, those that have come are in the list; but a second Ctrl-C interrupts at once."""
+    """A context that collects the signals that arrive; a second Ctrl-C interrupts at once."""
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

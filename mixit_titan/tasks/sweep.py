@@ -1,7 +1,7 @@
 """`mixit-titan sweep TASK`: a grid of settings for some variants and seeds, as one command.
 
-Every point is a run of the task in a process of its own, in a folder that is named by a hash of its
-settings: a finished one is kept, any other resumes from its checkpoint or starts again.
+Every point is a run of the task in its own process, in a folder named by a hash of its settings: a
+finished one is kept, any other resumes from its checkpoint or starts over.
 """
 
 import itertools
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from mixit_titan import __version__
 from mixit_titan.errors import ConfigError
+from mixit_titan.fields import Group
 from mixit_titan.files import write_json
 from mixit_titan.jobs.job import Job, Result
 from mixit_titan.jobs.lock import locked
@@ -35,29 +36,34 @@ from mixit_titan.tasks.task import task_class
 
 @dataclass(frozen=True, kw_only=True)
 class SweepArguments:
-    """Train a grid of settings, compare the variants, draw them.
+    """Train a grid of settings of a task, compare the variants, and draw a figure.
 
     Example: mixit-titan sweep retrieval --variants mixit frozen_qk --grid pairs=2,4,8 --seeds 3
     Example: mixit-titan sweep retrieval --variants mixit frozen_qk --grid lr=1e-3,3e-3 --choose
     """
 
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
-    """addition, retrieval, hop, ...: the tasks of `mixit-titan task`."""
-    variants: tuple[str, ...] = tuple(VARIANTS)
+    """A task of `mixit-titan task`, such as addition, retrieval or hop."""
+    variants: Annotated[tuple[str, ...], Group("points of the grid")] = tuple(VARIANTS)
+    """Variants to train."""
     grid: tuple[str, ...] = ()
-    """key=value,value ...: any options of the task. The first key is the x axis of the picture."""
+    """key=value,value ... for any options of the task. The first key is the x axis of the
+    figure."""
     fixed: Annotated[tuple[str, ...], tyro.conf.arg(name="set")] = ()
-    """key=value ...: options that differ from the preset in all points."""
+    """key=value ... for options that differ from the preset at all points."""
     preset: Literal["cpu", "paper"] = "cpu"
+    """Preset that all other settings come from: sizes for two CPU cores, or those of the paper."""
     seeds: Annotated[int, Range(least=1, most=FIRST_SEED)] = 1
-    """Every point is trained with the seeds 0, 1, ..."""
-    choose: bool = False
-    """Choose the settings of each variant: from the values that all variants of the preset share,
-    on validation, with the seeds 10000, 10001, ...; writes choice.json."""
-    jobs: Annotated[int, Range(least=1, most=4096)] = 1
-    """Points that are trained at a time."""
+    """Number of seeds: every point is trained with the seeds 0, 1, ..."""
+    choose: Annotated[bool, Group("choosing settings")] = False
+    """Choose the settings of each variant on validation, with the seeds 10000, 10001, ..., starting
+    from the values that all variants of the preset share, and write choice.json."""
+    jobs: Annotated[int, Range(least=1, most=4096), Group("execution and output")] = 1
+    """Points to train at the same time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to train on; auto is the GPU if there is one."""
     out: Path = Path("runs/sweep")
+    """Folder for sweep.json, sweep.md and sweep.png, and for one folder per run."""
 
     @property
     def all_seeds(self) -> range:
@@ -74,6 +80,7 @@ class Point:
     """Its place in the grid, as the user wrote it."""
 
     def job(self, args: SweepArguments) -> Job:
+        """Return the job that trains this point."""
         settings = self.run.settings
         place = [f"{key}={value}" for key, value in self.axes.items()]
         return task_job(
@@ -84,18 +91,19 @@ class Point:
         )
 
     def row(self, result: Result) -> dict[str, Any]:
-        """For the report."""
+        """Return the point's row of the report."""
         row = result_row(self.run.hash, result)
         return {**row, "axes": self.axes, **extra_figures(result)}
 
 
 def sweep_command(arguments: list[str]) -> None:
+    """Train every point of the grid, and report what came out."""
     check_once(arguments, ("--variants", "--grid", "--set"))
     args = read_options(SweepArguments, arguments, prog="mixit-titan sweep")
     task_class(args.task)
     with typed(typed_settings(read_grid(args.grid), variant="--variants")):
         points = grid_points(args)
-    find_device(args.device)  # before any point fails for the lack of it
+    find_device(args.device)  # checked before any point fails for lack of it
     with locked(args.out):
         jobs = [point.job(args) for point in points]
         runner = Runner(jobs, at_a_time=args.jobs, preload=TASK_MODULES)
@@ -110,21 +118,21 @@ def sweep_command(arguments: list[str]) -> None:
 
 
 def grid_points(args: SweepArguments) -> list[Point]:
-    """All combinations, each one checked before the first is trained."""
+    """Return all combinations, each one checked before the first is trained."""
     grid, fixed = read_grid(args.grid), read_grid(args.fixed)
     for key in ("variant", "seed"):
         if key in grid | fixed:
             raise ConfigError(f"{key!r} is not for --grid and --set: use --{key}s")
     if args.choose and "held_out" in grid | fixed:
-        raise ConfigError("'held_out' is not for --grid and --set: --choose is on validation")
+        raise ConfigError("'held_out' is not for --grid and --set: --choose always uses validation")
     base = fixed_words(fixed)
     points = {}
-    # A stack or a mixer says what the variant would.
+    # A stack or a mixer takes the place of the variant.
     instead = [key for key in ("stack", "mixer") if key in grid | fixed]
     named = ("standard",) if instead else args.variants
     if named != args.variants != SweepArguments.variants:
         raise ConfigError(
-            f"--variants and {instead[0]}: leave one of them out, a variant is a stack too"
+            f"--variants and {instead[0]}: leave one of them out, since a variant is a stack too"
         )
     for variant in named:
         for values in itertools.product(*grid.values()):

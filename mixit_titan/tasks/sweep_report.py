@@ -1,4 +1,5 @@
-"""What a sweep found: mean and spread over seeds, the best of each variant, a picture."""
+"""The results of a sweep: mean and standard deviation over seeds, the best of each variant, a
+figure."""
 
 import itertools
 import statistics
@@ -16,27 +17,34 @@ from mixit_titan.tasks.loop import extra_figures
 Row = dict[str, Any]
 
 _OTHERS = ("C3", "C5", "C6", "C8", "C9")
-"""Colors of stacks that have no name, which are none of the variants'."""
+"""Colors of stacks without a name, different from those of the variants."""
 _WIDE = 60  # letters below an axis
 
 
 def write_report(task: str, axes: list[str], rows: list[Row], out: Path, console: Console) -> None:
-    """Print it, and write sweep.json, sweep.md and sweep.png."""
+    """Print the table, and write sweep.json, sweep.md and sweep.png."""
     groups = _groups(rows)
     best = _best(groups)
     found = {"task": task, "points": rows, "groups": groups, "best": best}
     write_json(out / "sweep.json", found)
     header, body = _cells(axes, groups, best)
-    write_text(out / "sweep.md", markdown_table(header, body))
+    runs = markdown_table(*_runs(axes, rows))
+    write_text(out / "sweep.md", f"{markdown_table(header, body)}\n{runs}")
     _plot(task, axes, groups, out / "sweep.png")
-    title = f"{task}: mean and standard deviation over seeds; * best of its variant"
+    over = "mean and standard deviation over seeds"
+    if all(group["seeds"] == 1 for group in groups):
+        over = "one seed"
+    title = f"{task}: {over}; * best of its variant"
     console.print(screen_table(title, header, body, left=len(header)))
     for name in ("sweep.json", "sweep.md", "sweep.png"):
         console.print(f"wrote {out / name}", soft_wrap=True)
+    own = f" --task {task}" if ":" in task else ""
+    console.print("sweep.md names the folder of each run. To look inside one:", soft_wrap=True)
+    console.print(f"  mixit-titan analyze {out / rows[0]['folder']}{own}", soft_wrap=True)
 
 
 def _groups(rows: list[Row]) -> list[Row]:
-    """One entry for each variant and place in the grid, over its seeds."""
+    """Return one entry for each variant and place in the grid, over its seeds."""
     places: dict[tuple, list[Row]] = {}
     for row in rows:
         places.setdefault((row["variant"], *row["axes"].items()), []).append(row)
@@ -55,8 +63,21 @@ def _groups(rows: list[Row]) -> list[Row]:
     ]
 
 
+def _runs(axes: list[str], rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return the table of the runs, which tells whose settings a folder's hash stands for."""
+    header = ["variant", *axes, "seed", "accuracy", "folder"]
+    body = [
+        [
+            *(row["variant"], *row["axes"].values()),
+            *(str(row["seed"]), f"{row['accuracy']:.2%}", row["folder"]),
+        ]
+        for row in rows
+    ]
+    return header, body
+
+
 def spread(values: list[float]) -> dict[str, float]:
-    """Over seeds."""
+    """Return mean, standard deviation and range over seeds."""
     return {
         "mean": statistics.fmean(values),
         "std": statistics.stdev(values) if len(values) > 1 else 0.0,
@@ -66,7 +87,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def _best(groups: list[Row]) -> dict[str, dict[str, str]]:
-    """Variant -> its place in the grid that a choice would take."""
+    """Return, for each variant, the place in the grid that a choice would take."""
     best: dict[str, Row] = {}
     for group in groups:
         held = best.get(group["variant"])
@@ -92,19 +113,26 @@ def _cells(
         cells += [_percent(group, "accuracy") + star, _percent(group, "exact")]
         cells += [str(group["seeds"]), f"{group['trainable_params']:,}"]
         cells.append(f"{group['seconds']['mean']:,.0f}")
-        cells += [f"{group[key]['mean']:.3f} ± {group[key]['std']:.3f}" for key in extra]
+        cells += [_figure(group, key) for key in extra]
         body.append(cells)
     return header, body
 
 
 def _percent(group: Row, key: str) -> str:
-    """Without a deviation where there is one seed."""
+    """Format mean and deviation as percentages; one seed has no deviation."""
     deviation = f" ± {100 * group[key]['std']:.2f}" if group["seeds"] > 1 else ""
     return f"{100 * group[key]['mean']:.2f}{deviation}%"
 
 
+def _figure(group: Row, key: str) -> str:
+    """Format mean and deviation as numbers; one seed has no deviation."""
+    deviation = f" ± {group[key]['std']:.3f}" if group["seeds"] > 1 else ""
+    return f"{group[key]['mean']:.3f}{deviation}"
+
+
 def _plot(task: str, axes: list[str], groups: list[Row], path: Path) -> None:
-    """Accuracy against the first key of the grid, each variant at its best along the others."""
+    """Plot accuracy against the first key of the grid, each variant at its best along the
+    others."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5))

@@ -1,7 +1,8 @@
-"""What decides that a run has reached its target accuracy: examples that no figure is reported on.
+"""Examples that decide whether a run has reached its target accuracy; no result is reported on
+them.
 
-They are of the side that is trained, and drawn apart from the batches, so that they decide nothing
-about the test set and are taken out of nothing.
+They come from the training side and are drawn apart from the batches, so they decide nothing about
+the test set and are not held out of anything.
 """
 
 import numpy as np
@@ -18,12 +19,12 @@ from mixit_titan.tasks.examples import (
 
 
 def stopping_examples(stream: Stream, count: int) -> Examples:
-    """Up to `count` examples of the side that `stream` trains; none of those that it lists."""
+    """Return up to `count` examples of the side that `stream` trains on, but none that it lists."""
     if isinstance(stream, Fresh):
         return _drawn(stream, count)
     if not isinstance(stream, Listed):
         raise ConfigError(
-            f"--target-accuracy: {type(stream).__name__} is a stream of the task's own, from which "
+            f"--target-accuracy: {type(stream).__name__} is the task's own stream, from which "
             "no other examples can be drawn; give the task a method `stopping`"
         )
     if stream.more is None:

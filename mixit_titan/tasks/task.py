@@ -19,7 +19,7 @@ from mixit_titan.tasks.target import stopping_examples
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """All that the rest needs to know of a task.
+    """Everything the rest of the code must know about a task.
 
     A task is a frozen dataclass whose fields set its difficulty; each is an option of the command
     line, so each has a default. Most tasks need `token_count`, `positions` and `draw`.
@@ -39,64 +39,67 @@ class Task(ABC):
         """The length of the longest sequence."""
 
     def draw(self, rng: np.random.Generator, count: int) -> Examples:
-        """`count` random examples, a function of `rng` alone. For `split`."""
+        """Return `count` random examples, a function of `rng` alone. Called by `split`."""
         raise NotImplementedError
 
     def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        """Training batches and the test set, which have no example in common. Drawn examples are
-        split by a hash of their tokens; a task that lists its examples has a split of its own."""
+        """Return training batches and the test set, which have no example in common. Drawn examples
+        are split by a hash of their tokens; a task that lists its examples defines its own
+        split."""
         return drawn_split(self.draw, seed=seed, train=train, test=test)
 
     def validation(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        """Training batches and the `test` examples that settings are chosen on. Neither has an
-        example of the test set, nor one of the other."""
+        """Return training batches and the `test` examples that settings are chosen on. Neither
+        contains an example of the test set, nor one of the other."""
         stream, _ = self.split(seed=seed, train=train, test=test)
         return hold_out_validation(stream, test)
 
     def stopping(self, stream: Stream, *, count: int) -> Examples:
-        """What decides that `--target-accuracy` is reached, for a run that trains `stream`: up to
-        `count` examples of the training side, none of them in the test set or in validation."""
+        """Return the examples that decide whether `--target-accuracy` is reached, for a run that
+        trains on `stream`: up to `count` from the training side, none of them in the test set or in
+        validation."""
         return stopping_examples(stream, count)
 
     def token_name(self, token: int) -> str:
-        """A token as a person would write it."""
+        """Return a token as a person would write it."""
         return str(token)
 
     def write(self, tokens_L: np.ndarray, labels_L: np.ndarray) -> tuple[str, str]:
-        """Question and answer of one example as a person would write them, for `--show`."""
+        """Return the question and answer of one example as a person would write them, for
+        `--show`."""
         name = str if self.classes is not None else self.token_name
         asked = labels_L[labels_L != IGNORE_INDEX]
         return " ".join(map(self.token_name, tokens_L)), " ".join(map(name, asked))
 
     @property
     def classes(self) -> int | None:
-        """None where answers are tokens at some of the positions. Else there is one answer about
-        the sequence as a whole, out of so many classes, from a head on the mean of its states."""
+        """The number of classes of one answer about the complete sequence, given by a head on the
+        mean of its states; None if answers are tokens at some of the positions."""
         return None
 
     @property
     def padding(self) -> int | None:
-        """The token that fills up short sequences, if there is one: it has no part in that mean."""
+        """The token that pads short sequences, if there is one: it is left out of that mean."""
         return None
 
     @property
     def bottleneck(self) -> bool:
-        """Whether all answers are decoded from the last hidden state alone, in place of those at
+        """Whether all answers are decoded from the last hidden state alone, instead of those at
         their own positions."""
         return False
 
     @property
     def length_key(self) -> str | None:
-        """The field that `--test-length` raises; None where sequences have one length only."""
+        """The field that `--test-length` raises; None if sequences have a single length."""
         return "length" if hasattr(self, "length") else None
 
     @property
     def may_look_ahead(self) -> bool:
-        """Whether `--no-causal` is allowed, because no answer is to be read at later positions."""
+        """Whether `--no-causal` is allowed, because no answer can be read at later positions."""
         return False
 
     def figures(self, score: Score, trained_parameters: int) -> dict[str, float]:
-        """Figures of this task's own for its result, by name: the same names for every run."""
+        """Return this task's own figures for its result, by name: the same names for every run."""
         return {}
 
 
@@ -122,12 +125,12 @@ TASKS: dict[str, str] = {
     "parity": "mixit_titan.tasks.parity:Parity",
     "modular_sum": "mixit_titan.tasks.modular_sum:ModularSum",
 }
-"""Name -> import path. A task from elsewhere has its import path for a name."""
+"""Name -> import path. A task from elsewhere goes by its import path."""
 
 
 def task_class(name: str) -> type[Task]:
-    """The task of a name or of an import path, MODULE:CLASS. That module's code is run: `name` must
-    come from the user, never from a file."""
+    """Return the task of a name or of an import path, MODULE:CLASS. That module's code is run:
+    `name` must come from the user, never from a file."""
     if name not in TASKS and ":" not in name:
         raise unknown("task", name, [*TASKS, "MODULE:CLASS"])
     cls = _imported(TASKS.get(name, name))
@@ -138,12 +141,13 @@ def task_class(name: str) -> type[Task]:
 
 
 def task_name(task: Task) -> str:
+    """Return the name of a task, or its import path if it is not one of ours."""
     path = f"{type(task).__module__}:{type(task).__qualname__}"
     return next((name for name, known in TASKS.items() if known == path), path)
 
 
 def check_examples(task: Task, examples: Examples) -> None:
-    """Refuse examples that contradict what a task says of itself, in one sentence."""
+    """Refuse, in one sentence, examples that contradict what a task says about itself."""
     tokens, labels = examples.tokens, examples.labels
     asked = labels[labels != IGNORE_INDEX]
     shape = tokens.shape if task.classes is None else (len(tokens), 1)
@@ -174,7 +178,7 @@ def _imported(path: str) -> object:
             f"{path!r} is not an import path: write MODULE:CLASS, as in my_tasks:Copy"
         )
     if not module.startswith("mixit_titan.") and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # as for `python -m mixit_titan`, which is the same command
+        sys.path.append(os.getcwd())  # as `python -m mixit_titan` does, which is the same command
     try:
         imported = importlib.import_module(module)
     except ImportError as error:
@@ -199,7 +203,7 @@ def _is_task(value: object) -> bool:
 
 
 def _problem(cls: object) -> str | None:
-    """Why a class cannot be used, in a few words."""
+    """Say why a class cannot be used, in a few words."""
     if not _is_task(cls):
         return "it is not a class that inherits from mixit_titan.tasks.task.Task"
     if "__dataclass_fields__" not in vars(cls):

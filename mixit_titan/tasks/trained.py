@@ -1,4 +1,4 @@
-"""The model of a finished run of a task, back from its folder."""
+"""Loads the model of a finished task run from its folder."""
 
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from mixit_titan.tasks.task import Task, task_class, task_name
 
 
 def load_trained_task(folder: Path, *, task: str | None = None) -> tuple[Run, nn.Module]:
-    """What was run, and the model at its trained weights, on the CPU. A ConfigError where it cannot
-    be had. A task from outside of the package is imported only if the user names it, as `task`."""
+    """Return the run and its trained model, on the CPU; a ConfigError if they cannot be loaded. A
+    task from outside of the package is imported only if the user names it, as `task`."""
     result = read_result(folder)
     if result is None:
         raise ConfigError(f"{folder} has no result.json: name the folder of a finished task")
@@ -41,7 +41,8 @@ def load_trained_task(folder: Path, *, task: str | None = None) -> tuple[Run, nn
 
 
 def run_of(result: Any, folder: Path, named: str | None = None) -> Run:
-    """What the result.json of a folder is of; `named` is the user's own word for its task."""
+    """Return the run that the result.json of a folder describes; `named` is the user's own word for
+    its task."""
     try:
         values = {
             key: tuple(value) if isinstance(value, list) else value  # JSON has no tuples
@@ -51,7 +52,7 @@ def run_of(result: Any, folder: Path, named: str | None = None) -> Run:
         cls = _task_class(saved, folder, named)
         task = cls(**{key: values.pop(key) for key in field_names(cls) if key in values})
         if task_name(task) != saved:
-            raise ConfigError(f"--task is {named!r}, and {folder} is of the task {saved!r}")
+            raise ConfigError(f"--task is {named!r}, and {folder} holds the task {saved!r}")
         run = Run(task=task, settings=Settings(**values))
         for part in (task, run.settings):
             check_fields(vars(part), type(part))
@@ -67,7 +68,8 @@ def run_of(result: Any, folder: Path, named: str | None = None) -> Run:
 
 
 def _check_sizes(run: Run, tensors: dict[str, torch.Tensor]) -> None:
-    """A model that is larger than its weights may be larger than the memory."""
+    """Check the sizes first, since a model larger than its weights may be larger than the
+    memory."""
     largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
     sizes = (run.settings.width, run.settings.heads, run.task.token_count)
     if run.settings.layers > len(tensors) or max(sizes) > largest:
@@ -75,11 +77,11 @@ def _check_sizes(run: Run, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def _task_class(saved: str, folder: Path, named: str | None) -> type[Task]:
-    """The class of the task that a result.json names. An import path in a file may be a stranger's:
-    only the user's own word imports it."""
+    """Return the class of the task that a result.json names. An import path in a file may come from
+    a stranger, so only the user's own word imports it."""
     if named is None and ":" in saved:
         raise ConfigError(
-            f"{folder} is of the task {saved!r}, which is not one of mixit_titan's: if you trust "
+            f"{folder} holds the task {saved!r}, which is not part of mixit_titan: if you trust "
             "that code, name it with --task MODULE:CLASS"
         )
     return task_class(saved if named is None else named)

@@ -3,8 +3,8 @@
     question  what a treat , the best noodles in town
     answer    1
 
-The model gets the first `length` words, filled up on the right, and a linear head on the mean of
-its last hidden states says the label. Labels are those of the file, as they are written there. The
+The input is the first `length` words, padded on the right, and a linear head on the mean of the
+last hidden states predicts the label. Labels are those of the file, as they are written there. The
 reviews come from `--csv FILE` with a label and a text column, or from the hub's Yelp polarity set.
 """
 
@@ -33,12 +33,14 @@ _FIRST_WORD = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Yelp(Task):
+    """Classify reviews as positive or negative."""
+
     csv: str | None = None
     """A CSV file with a header (default: the Yelp polarity set from the hub)."""
     label_column: str = "label"
     text_column: str = "text"
     length: Annotated[int, Range(least=1, most=10_000)] = 256
-    """A review is cut to so many words."""
+    """Words that a review is cut to."""
     vocab: Annotated[int, Range(least=_FIRST_WORD + 1, most=2**24)] = 16384
     """Size of the vocabulary: the most frequent words of the training reviews."""
 
@@ -63,8 +65,8 @@ class Yelp(Task):
         return True
 
     def split(self, *, seed: int, train: int, test: int) -> tuple[Stream, Examples]:
-        """0 reviews: all of that side. The sides are the same for every seed, and of a few reviews
-        none may be for testing."""
+        """Split the reviews, which is the same for every seed; 0 means all of a side. Few reviews
+        may leave none for testing."""
         trained, tested = (
             side[: count or None] for side, count in zip(self._reviews, (train, test), strict=True)
         )

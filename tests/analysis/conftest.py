@@ -1,4 +1,4 @@
-"""Small finished runs of tasks, one folder each, and models that nothing has trained."""
+"""Small finished task runs, one folder each, and untrained models."""
 
 from collections.abc import Callable
 from pathlib import Path

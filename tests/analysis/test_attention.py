@@ -19,7 +19,7 @@ TOKENS = [7, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
 
 @pytest.fixture
 def circuit(build: Callable[..., MixitLlama]) -> MixitLlama:
-    """Layer 0, head 1 looks at the previous token and copies it to features 8 ... 15, beside the
+    """Layer 0, head 1 attends to the previous token and copies it to features 8 ... 15, beside the
     token's own one-hot in 0 ... 7. Layer 1, head 0 asks with the token for those whose previous
     token it was. All else attends to everything alike and adds nothing."""
     shape = {"width": WIDTH, "heads": HEADS, "vocab": 8, "bias": True, "rope_theta": 1e12}
@@ -92,7 +92,8 @@ def test_the_score_is_the_mean_mass_of_the_places(
 def test_targets_of_a_sequence() -> None:
     word = [ord(letter) for letter in "abcaab"]
     found = targets(word, [True] * 6)
-    # The first a of "caa" looks at b; the second would look at itself; b at the c after the first.
+    # The first a of "caa" attends to b; the second would attend to itself; b to the c after the
+    # first a.
     assert found["induction"] == [(3, 1), (5, 2)]
     assert found["previous"] == [(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]
     assert targets(word, [False] * 5 + [True])["induction"] == [(5, 2)]

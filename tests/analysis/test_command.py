@@ -99,7 +99,7 @@ def test_a_model_is_at_its_own_start_and_then_trained(
 
 
 OTHERS = {
-    "yelp": "covariance",  # one answer for the whole sequence
+    "yelp": "covariance",  # one answer for the complete sequence
     "hop": "attention",  # an answer at every place
     "modular": "attention",  # no token twice
     "linear": "attention",  # a baseline with fixed maps

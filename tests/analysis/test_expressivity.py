@@ -1,4 +1,4 @@
-"""What one layer can express, against NumPy's least squares and what is known of each layer."""
+"""What one layer can express, against NumPy's least squares and known properties of each layer."""
 
 import numpy as np
 import pytest

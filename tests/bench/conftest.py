@@ -1,4 +1,4 @@
-"""Points as a user's words make them, and the process group of one rank for their trainers."""
+"""Points made from a user's words, and the process group of one rank for their trainers."""
 
 from collections.abc import Iterator
 

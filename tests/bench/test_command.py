@@ -33,7 +33,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_point_leaves_numbers_and_a_picture(measured: Path) -> None:
+def test_a_point_leaves_numbers_and_a_figure(measured: Path) -> None:
     found = json.loads((measured / "bench.json").read_text())
     rows = {row["variant"]: row for row in found["variants"]}
     assert list(rows) == ["standard", "mixit", "plain", "frozen_mlp"]
@@ -64,7 +64,7 @@ GPU_CONFIGS += ["paper_fineweb_edu", "paper_wikitext103"]
 
 
 @pytest.mark.parametrize("name", GPU_CONFIGS)
-def test_a_config_for_gpus_is_modelled_without_one(
+def test_a_config_for_gpus_is_modeled_without_one(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """The figures are those of `params`, and say that nothing was measured."""
@@ -81,12 +81,12 @@ def test_a_config_for_gpus_is_modelled_without_one(
     same = shipped_estimate(name, "mixit", ranks=ranks, gpu="H100")
     assert mixit["tokens_per_s"] == same.tokens_per_s and mixit["fits"] and mixit["modelled"]
     assert mixit["ratio"] == mixit["tokens_per_s"] / standard["tokens_per_s"]
-    assert f"Modelled, not measured: {ranks} x H100, width" in said and "Measured" not in said
+    assert f"Modeled, not measured: {ranks} x H100, width" in said and "Measured" not in said
     assert f"{same.tokens_per_s:,.0f}" in said
     assert "nothing was measured" in said and "--device cpu" in said
 
 
-def test_what_is_modelled_can_be_scanned_and_has_no_plain_llama(
+def test_what_is_modeled_can_be_scanned_and_has_no_plain_llama(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     words = [str(shipped_configs()["160m_fineweb_edu"]), "--nproc", "2", "--out", str(tmp_path)]
@@ -96,10 +96,10 @@ def test_what_is_modelled_can_be_scanned_and_has_no_plain_llama(
     assert {point["settings"]["ranks"] for point in points} == {2}
     with pytest.raises(SystemExit):
         call(monkeypatch, *words, "--variants", "plain")
-    assert "the plain Llama is measured and not modelled" in capsys.readouterr().err
+    assert "the plain Llama can be measured but not modeled" in capsys.readouterr().err
 
 
-def test_a_profile_names_the_costliest_operators(measured: Path) -> None:
+def test_a_profile_names_the_most_expensive_operators(measured: Path) -> None:
     for variant in ("standard", "mixit", "plain", "frozen_mlp"):
         operators = json.loads((measured / "profile" / f"{variant}.json").read_text())
         assert "aten::mm" in {entry["operator"] for entry in operators}
@@ -157,7 +157,7 @@ def test_a_file_of_the_first_version_can_be_compared(
     arguments = ["--out", str(tmp_path), "--compare", str(before)]
     call(monkeypatch, *arguments, str(measured / "bench.json"))
     printed = " ".join(capsys.readouterr().out.split())
-    assert f"{before} is of an earlier version, which measured a loop of its own" in printed
+    assert f"{before} is from an earlier version, which timed a loop of its own" in printed
     assert len(json.loads((tmp_path / "compare.json").read_text())) == 2
     found["settings"]["documents"] = True
     after.write_text(json.dumps(found))
@@ -177,15 +177,15 @@ def test_a_file_of_the_first_version_can_be_compared(
         "--width 30": "model.heads = 4 does not divide model.width = 30",
         "--compile of": "did you mean 'off'",
         "--ac some": "unknown --ac 'some'",
-        "--graphs on,off": "--graphs on needs an NVIDIA GPU, and there is none here",
+        "--graphs on,off": "--graphs on needs an NVIDIA GPU, which this machine lacks",
         "--chunks 3": "loss.num_chunks = 3 does not divide training.seq_len = 128",
-        "--variants plain --documents on": "the plain Llama knows no documents",
+        "--variants plain --documents on": "the plain Llama cannot separate documents",
         "--frozen residents": "did you mean 'resident'",
         "--model.widht 3": "did you mean 'model.width'",
         "no.toml": "there is no config file 'no.toml'",
         "--dtype int8": "unknown --dtype 'int8'",
         "--rounds 3": "--rounds is 3",
-        "--nproc 2 --variants plain": "the plain Llama is for one rank",
+        "--nproc 2 --variants plain": "the plain Llama supports one rank only",
         "--limits X9000": "--limits names 'X9000'",
         "--limits A1000": "--limits names 'A1000'",
         "--compare no.json no.json": "there is no file 'no.json' to compare",

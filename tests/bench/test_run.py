@@ -1,4 +1,4 @@
-"""Who takes a step when: with models that only note it."""
+"""Which model takes a step when, with models that only record it."""
 
 from pathlib import Path
 

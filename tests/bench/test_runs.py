@@ -1,4 +1,4 @@
-"""From the words of a user to the run that is measured."""
+"""From a user's words to the run that is measured."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ def test_every_shipped_config_gives_a_point_or_says_what_would(name: str) -> Non
     if name.startswith(("debug", "wikitext2")):
         assert point_of(words).documents
         return
-    with pytest.raises(ConfigError, match="is for GPUs and there is none here: a small") as no:
+    with pytest.raises(ConfigError, match="is for GPUs and this machine has none: a small") as no:
         point_of(words)
     advice = str(no.value).split("on the CPU by ")[1]
     point = point_of(f"{words} {advice}")

@@ -1,4 +1,4 @@
-"""What is said of a step before it is measured, and the end of one that is too large."""
+"""What is printed about a step before it is measured, and how one that is too large ends."""
 
 import os
 import re

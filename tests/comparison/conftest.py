@@ -1,4 +1,4 @@
-"""Folders of runs with curves that are known."""
+"""Folders of runs whose curves are known."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What `compare` reads of a run over a mixture."""
+"""What `compare` reads from a run on a mixture."""
 
 import json
 from pathlib import Path

@@ -232,7 +232,7 @@ WRONG = {
     "--training.enable_cpu_offload": "enable_cpu_offload is true, which needs a GPU",
     "--checkpoint.async_mode async_with_pinned_mem": "GPU, .* --checkpoint.async_mode async",
     "--optimizer.implementation fused_opt_states_bf16": "is fused_opt_states_bf16, which needs a",
-    "--checkpoint.folder a\0b": "a text has no NUL in it",
+    "--checkpoint.folder a\0b": "it must not contain a NUL",
 }
 
 

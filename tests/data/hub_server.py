@@ -1,4 +1,4 @@
-"""A server on this machine that offers datasets as the hub does, well or badly."""
+"""A local server that offers datasets as the hub does, well or badly."""
 
 import contextlib
 import hashlib

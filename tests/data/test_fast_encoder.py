@@ -163,7 +163,9 @@ def test_without_gigatoken_the_other_library_encodes(
     assert said == "Encoding with tiktoken: gigatoken, which is faster, is not installed"
     with pytest.raises(ConfigError, match="gigatoken, which is faster, is not installed: leave"):
         choose_encoder(tokenizer, dtype, "gigatoken")
-    with pytest.raises(ConfigError, match="--encoder tokenizers is not for this tokenizer, whose"):
+    with pytest.raises(
+        ConfigError, match="--encoder tokenizers does not support this tokenizer, whose"
+    ):
         choose_encoder(tokenizer, dtype, "tokenizers")
     for name in ("tiktoken", "gigatoken"):
         with pytest.raises(ConfigError, match="whose encoder is bytes"):

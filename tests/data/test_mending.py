@@ -96,7 +96,8 @@ def test_damaged_shards_are_made_again_to_the_same_bytes(
 def test_bytes_that_changed_unseen_are_found(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`.verified.json` says that the file is whole, and its times say that it is that file."""
+    """`.verified.json` says that the file is complete, and its times that it is still the same
+    file."""
     out = tmp_path / "out"
     prepare(find_corpus(corpus), "bytes", out, **ARGUMENTS)
     verify(out)

@@ -78,7 +78,7 @@ def test_weights_change_from_a_place_on() -> None:
         inside = counts(sources[spell.first : end], 3)
         exact = np.arange(1, end - spell.first + 1)[:, None] * shares(spell.of_sources)
         assert np.abs(inside - exact).max() < 1
-    for source in range(3):  # each goes on where it was
+    for source in range(3):  # each resumes where it was
         assert nth[sources == source].tolist() == list(range((sources == source).sum()))
 
 

@@ -1,4 +1,4 @@
-"""What packing costs, beside the rows that a loader would read."""
+"""What packing costs, compared with the rows that a loader would read."""
 
 from pathlib import Path
 

@@ -28,7 +28,7 @@ def test_epochs_share_no_round_key() -> None:
 def test_the_order_looks_random() -> None:
     n, orders = 101, 2000
     places = np.stack([permuted(np.arange(n), n, seed=0, epoch=e) for e in range(orders)])
-    # Each index is as often in the first half as in the second, and neighbours go separate ways.
+    # Each index is as often in the first half as in the second, and neighbors are separated.
     counts = (places < n // 2).sum(0) / orders
     assert np.abs(counts - (n // 2) / n).max() < 5 * np.sqrt(0.25 / orders)
     steps = np.diff(places, axis=1)

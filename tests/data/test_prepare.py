@@ -140,7 +140,7 @@ def test_the_bar_counts_what_was_finished_before(corpus: str) -> None:
         "stories.jsonl --tokenizer bytes --shard-tokens 9": "(shard_tokens is 67108864 there",
         "stories.jsonl --train-tokenizer 300": "(train_tokenizer is None there and 300 here)",
         "stories.jsonl --train-tokenizer 200": "at least 257 tokens are needed",
-        "stories.jsonl": "name either a --tokenizer or the size",
+        "stories.jsonl": "give either --tokenizer, or the size",
         "stories.jsonl --tokenizer bytes --workers 0": "--workers is 0: it must be in 1..",
         "stories.jsonl --tokenizer bites": "'bites' is neither 'bytes', nor a .tiktoken file",
         "nothing.txt --tokenizer bytes": "'nothing.txt' does not exist",

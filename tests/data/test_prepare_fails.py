@@ -1,4 +1,4 @@
-"""What `mixit-titan prepare` does when it cannot: one sentence, and nothing counts as whole."""
+"""When `mixit-titan prepare` fails, it says so in one sentence, and nothing counts as complete."""
 
 import errno
 import json
@@ -73,8 +73,8 @@ def test_a_worker_that_dies_is_one_sentence(
 def test_what_cannot_be_prepared(tmp_path: Path) -> None:
     out = tmp_path / "out"
     cases = {
-        "empty.jsonl": ("", "empty.jsonl is empty: there is no text in it"),
-        "empty.txt": ("", "empty.txt is empty: there is no text in it"),
+        "empty.jsonl": ("", "empty.jsonl is empty: it contains no text"),
+        "empty.txt": ("", "empty.txt is empty: it contains no text"),
         "one.jsonl": ('{"text": "x"}\n' * 3, "one.jsonl has too few documents: there is none for"),
     }
     for name, (text, message) in cases.items():

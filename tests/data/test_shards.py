@@ -141,7 +141,7 @@ def damage(folder: Path, how: str) -> None:
     }.items(),
 )
 def test_a_damaged_folder_is_refused_in_one_sentence(folder: Path, how: str, message: str) -> None:
-    prepared_data(str(folder), None, vocab=512)  # whole, and remembered as such
+    prepared_data(str(folder), None, vocab=512)  # complete, and remembered as such
     damage(folder, how)
     with pytest.raises(ConfigError, match=message) as error:
         prepared_data(str(folder), None, vocab=512)

@@ -70,7 +70,7 @@ def test_counts_overrule_the_hash(tmp_path: Path) -> None:
     file = str(write_jsonl(tmp_path / "a.jsonl", made))
     found = splits(find_corpus(file, train_documents=30, validation_documents=7))
     assert found == {"train": made[:30], "validation": made[30:37]}
-    with pytest.raises(ConfigError, match="has 50 documents and 44 for training and 7"):
+    with pytest.raises(ConfigError, match="has 50 documents, but 44 for training and 7"):
         splits(find_corpus(file, train_documents=44, validation_documents=7))
 
 
@@ -131,7 +131,7 @@ def test_the_standard_library_is_there() -> None:
         ({"name": "wikitext2"}, "'wikitext2' does not exist: did you mean 'wikitext-2'?"),
         ({"name": "wikitext-2", "local": "/no/such"}, "--local '/no/such' does not exist"),
         ({"name": "stdlib", "local": "x"}, "--local is for fineweb-edu"),
-        ({"name": "wikitext-2", "subset": "x"}, "--subset is for fineweb-edu"),
+        ({"name": "wikitext-2", "subset": "x"}, "--subset is only for fineweb-edu"),
         (
             {"name": "stdlib", "validation_documents": 5},
             "--validation-documents needs --train-documents",
@@ -190,8 +190,8 @@ def test_wikitext_has_its_three_splits(tmp_path: Path) -> None:
     [
         (lambda top: os.mkfifo(top / "b.txt"), r"b.txt is not a regular file: remove it"),
         (lambda top: (top / "b.txt").symlink_to("x"), r"b.txt links to a file that does not exist"),
-        (lambda top: (top / "b.txt").symlink_to(top / "b.txt"), r"b.txt links to a file that is"),
-        (lambda top: (top / "up").symlink_to("/"), r"up links to a folder that .*texts is in"),
+        (lambda top: (top / "b.txt").symlink_to(top / "b.txt"), r"b.txt links to a file that"),
+        (lambda top: (top / "up").symlink_to("/"), r"up links to a folder that contains .*texts"),
     ],
 )
 def test_what_is_no_file_of_a_corpus_is_named(

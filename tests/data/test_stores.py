@@ -33,7 +33,7 @@ class Store(MemoryFileSystem):
     reads: list[tuple[str, int]] = []  # noqa: RUF012
     """Path, and from which byte on."""
     errors: list[Exception | int] = []  # noqa: RUF012
-    """What the next reads end in: an error, or so many bytes less."""
+    """How the next reads end: in an error, or with this many bytes missing."""
     meanwhile: dict[str, bytes] = {}  # noqa: RUF012
     """What is written to a file when its first bytes were read."""
 
@@ -145,7 +145,7 @@ def test_what_is_written_to_meanwhile_is_refused(store: Store, tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"changed while it was read \(2\.jsonl\): start again"):
         prepare(find_corpus("s3://bucket/texts", **COUNTS), **arguments)
     assert list((tmp_path / "out").glob("*.tokens"))
-    with pytest.raises(ConfigError, match="the files of texts were changed since"):
+    with pytest.raises(ConfigError, match="the files of texts have changed since"):
         prepare(find_corpus("s3://bucket/texts", **COUNTS), **arguments)
 
 

@@ -1,4 +1,4 @@
-"""What doctor says of GPUs, from what nvidia-smi and torch would have said of them."""
+"""What doctor says about GPUs, given what nvidia-smi and torch would have reported."""
 
 import dataclasses
 

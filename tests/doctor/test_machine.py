@@ -1,4 +1,4 @@
-"""What doctor says of cores, memory, limits and the disk."""
+"""What doctor says about cores, memory, limits and the disk."""
 
 import dataclasses
 import errno
@@ -121,7 +121,7 @@ def test_a_slow_disk_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path
         (Disk("runs", free=10**12, speed=10**9), "ok", ""),
         (Disk("runs", free=10**12, speed=10**7), "warning", "another disk"),
         (Disk("runs", free=10**9, speed=10**9), "warning", "make room"),
-        (Disk("runs", error="Permission denied"), "wrong", "can be written to"),
+        (Disk("runs", error="Permission denied"), "wrong", "name a writable folder"),
     ],
 )
 def test_disks(facts: Disk, state: str, advice: str) -> None:

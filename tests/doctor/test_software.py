@@ -1,4 +1,4 @@
-"""What doctor says of Python, packages and compilers."""
+"""What doctor says about Python, packages and compilers."""
 
 import re
 import sys

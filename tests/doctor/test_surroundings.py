@@ -1,4 +1,4 @@
-"""What doctor says of Slurm and of environment variables."""
+"""What doctor says about Slurm and environment variables."""
 
 import dataclasses
 import os

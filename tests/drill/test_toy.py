@@ -1,4 +1,4 @@
-"""A toy has the settings of the run that it stands for, and a size of its own."""
+"""A toy has the settings of the run it stands for, but its own size."""
 
 from pathlib import Path
 

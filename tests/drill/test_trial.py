@@ -127,7 +127,7 @@ def test_a_save_is_held(tmp_path: Path) -> None:
         try:
             wait_for(1)
             hold_save(saver.pid, tmp_path, 1.0)
-            wait_for(len(list(tmp_path.glob("step-*"))) + 1)  # it goes on
+            wait_for(len(list(tmp_path.glob("step-*"))) + 1)  # it resumes
         finally:
             saver.kill()
     times = sorted(file.stat().st_mtime for file in tmp_path.glob("step-*/.metadata"))

@@ -1,4 +1,4 @@
-"""Tasks with local data, and what other programs see of the runs."""
+"""Tasks with local data, and other programs' view of the runs."""
 
 from pathlib import Path
 

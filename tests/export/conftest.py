@@ -1,4 +1,4 @@
-"""Exported folders, read by a process that has not got this project."""
+"""Exported folders, read by a process that does not have this project."""
 
 import json
 import os

@@ -96,7 +96,7 @@ def test_a_folder_is_whole_or_not_there(
         with pytest.raises(SystemExit) as exit_:
             call(patch, *arguments)
     assert exit_.value.code == 1
-    assert f"the disk with {tmp_path}/out is full" in capsys.readouterr().err
+    assert f"the disk of {tmp_path}/out is full" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
     (tmp_path / "out").mkdir()
     call(monkeypatch, *arguments)

@@ -1,4 +1,4 @@
-"""One command in a process of its own, and what every command promises whatever it is given."""
+"""Runs one command in its own process, and checks what every command promises for any input."""
 
 import contextlib
 import fnmatch

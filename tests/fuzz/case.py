@@ -1,4 +1,4 @@
-"""A command that is given something bad."""
+"""A command with bad input."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

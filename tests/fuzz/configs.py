@@ -1,4 +1,4 @@
-"""Configs and overrides that are wrong."""
+"""Invalid configs and overrides."""
 
 import dataclasses
 import json
@@ -56,7 +56,7 @@ def override(rng: random.Random, folder: Path, good: Good) -> Case:
 
 
 def estimate(rng: random.Random, folder: Path, good: Good) -> Case:
-    """The same for what only looks at a config."""
+    """The same for commands that only read a config."""
     words = [word for _ in range(rng.randint(1, 2)) for word in _override(rng)]
     config = str(_config(rng))
     commands = [

@@ -1,4 +1,4 @@
-"""Files of a wrong form: a copy of something good, one file of it damaged, and a command that reads
+"""Malformed files: a copy of something valid, with one file damaged, and a command that reads
 it."""
 
 import base64

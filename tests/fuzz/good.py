@@ -1,4 +1,4 @@
-"""Small good things of every sort that a command reads, made once by the commands themselves."""
+"""Small valid inputs of every kind that a command reads, made once by the commands themselves."""
 
 import json
 import shutil

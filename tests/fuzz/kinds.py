@@ -1,4 +1,4 @@
-"""The kinds of bad input. Adding one: a function that makes a case, and a line in KINDS."""
+"""The kinds of bad input. To add one, write a function that makes a case and an entry in KINDS."""
 
 import random
 from collections.abc import Callable

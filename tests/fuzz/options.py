@@ -1,4 +1,4 @@
-"""Options of every command that are wrong. What is right by chance is small, or cannot begin."""
+"""Invalid options of every command. An accidentally valid one is small, or cannot start."""
 
 import random
 from pathlib import Path

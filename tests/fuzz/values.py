@@ -1,4 +1,4 @@
-"""Values that a key or an option may not be ready for."""
+"""Values that a key or an option may not expect."""
 
 import random
 from typing import Any, Literal, get_args, get_origin

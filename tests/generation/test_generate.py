@@ -131,7 +131,7 @@ MISTAKES = {
     "--top-p 0": "--top-p is 0.0: it must be above 0",
     "--seed -1": "--seed is -1",
     "--step 3": "has no checkpoint of step 3 (it has: 20)",
-    "--prompt  --tokens 32": "a prompt of 1 tokens and 32 new ones are longer",
+    "--prompt  --tokens 32": "a prompt of 1 tokens and 32 new ones exceed",
     "--prompt abc --tokens 30": "a prompt of 3 tokens and 30 new ones exceed the model's "
     "length of 32: shorten the prompt, or lower --tokens",
     "--prompt " + 32 * "x": "a prompt of 32 tokens and 1 new ones",

@@ -1,4 +1,4 @@
-"""What is shown of tokens that come one by one."""
+"""What is shown of tokens that arrive one at a time."""
 
 from mixit_titan.data.tokenizers import ByteTokenizer
 from mixit_titan.generation.command import shown

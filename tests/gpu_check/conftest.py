@@ -1,4 +1,4 @@
-"""A node of eight GPUs that there is not: functions play all that the command starts."""
+"""A simulated node of eight GPUs: functions stand in for everything that the command starts."""
 
 import json
 import math

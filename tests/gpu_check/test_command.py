@@ -30,7 +30,7 @@ def test_without_a_gpu_one_sentence(
 ) -> None:
     assert call(monkeypatch, "--out", str(tmp_path)) == 2
     said = capsys.readouterr().err
-    assert said.startswith("mixit-titan: there is no GPU here: run this on a GPU node")
+    assert said.startswith("mixit-titan: this machine has no GPU: run this on a GPU node")
     assert said.count("\n") == 1 and "make test-gpu REHEARSE=1" in said
 
 

@@ -1,4 +1,4 @@
-"""Processes that crash, hang and fail, and what is said of them."""
+"""Processes that crash, hang and fail, and what is reported about them."""
 
 import subprocess
 import sys
@@ -89,4 +89,4 @@ def test_the_error_is_quoted_not_what_follows_it(tmp_path: Path) -> None:
     log.write_text("x" * 1000)
     assert len(last_line(log)) < 300
     log.write_text("")
-    assert str(Ended(0, last_line(log), 1.0)) == "exit code 0: without a word"
+    assert str(Ended(0, last_line(log), 1.0)) == "exit code 0: no output"

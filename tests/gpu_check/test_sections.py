@@ -1,4 +1,4 @@
-"""Every section on a node of eight GPUs that there is not (conftest.py)."""
+"""Every section on a simulated node of eight GPUs (conftest.py)."""
 
 import json
 import re
@@ -175,7 +175,7 @@ def test_what_was_not_timed_says_why(node: Node, tmp_path: Path) -> None:
     assert "stored and 29 more | skipped | needs a GPU to be timed: it ran once |" in page
 
 
-def test_the_speed_of_a_toy_is_not_modelled(node: Node, tmp_path: Path) -> None:
+def test_the_speed_of_a_toy_is_not_modeled(node: Node, tmp_path: Path) -> None:
     session = Session(tmp_path, rehearsal(), [])
     (one, _) = throughput(session)
     assert {row["modelled_tokens_per_s"] for row in one.figures["rows"]} == {None}

@@ -1,4 +1,4 @@
-"""A worker whose cases say what becomes of it."""
+"""A worker whose cases say what happens to it."""
 
 import os
 import subprocess

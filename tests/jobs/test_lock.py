@@ -1,4 +1,4 @@
-"""A folder has one writer, who is noticed to be dead when it is."""
+"""A folder has one writer, and a dead writer is detected."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Jobs in real processes, of a runner that is a process of its own."""
+"""Jobs in real processes, under a runner in its own process."""
 
 import contextlib
 import json
@@ -81,6 +81,13 @@ def test_what_is_finished_is_kept_and_the_rest_is_run_again(ran: tuple[Path, lis
 def test_nothing_is_left_and_torch_is_for_those_who_need_it(ran: tuple[Path, list[dict]]) -> None:
     for found in ran[1]:
         assert found["left"] == [] and not found["torch"]
+
+
+def test_a_job_looks_for_garbage_but_not_among_what_its_server_imported(
+    ran: tuple[Path, list[dict]],
+) -> None:
+    written = ran[1][0]["written"]
+    assert written["collects"] and written["frozen"] > 1000
 
 
 def test_jobs_that_run_together_share_the_cores(

@@ -1,5 +1,6 @@
 """Runs the jobs that its words name, in OUT: worker.py OUT AT_A_TIME WORK ..."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -13,7 +14,8 @@ from mixit_titan.jobs.runner import Runner
 
 
 def write(folder: Path) -> None:
-    (folder / "result.json").write_text(json.dumps({"pid": os.getpid()}))
+    found = {"pid": os.getpid(), "collects": gc.isenabled(), "frozen": gc.get_freeze_count()}
+    (folder / "result.json").write_text(json.dumps(found))
 
 
 def count_threads(folder: Path) -> None:

@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Case:
-    """Rows of documents, each given by its length; None: `batch` whole rows of `length`."""
+    """Rows of documents, each given by its length; None: `batch` rows of one document each."""
 
     documents: tuple[tuple[int, ...], ...] | None = None
     batch: int = 2

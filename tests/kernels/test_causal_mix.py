@@ -183,7 +183,7 @@ def test_gradients_are_those_of_the_sums(form: str, packed: bool) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_backward_is_the_transposed_product(form: str) -> None:
-    """On a length of several strips, the last one not whole."""
+    """A length of several strips, the last one incomplete."""
     spec = matrix_spec(200, recipe="official")
     v = values(2, 170, torch.float32)
     grad = values(2, 170, torch.float32).detach().flip(1)

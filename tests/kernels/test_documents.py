@@ -1,4 +1,4 @@
-"""Where documents begin and end, and the table that the products go by."""
+"""Where documents begin and end, and the table that the products use."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
-"""The product in C: its sums, compiled once, and missed with one sentence where it cannot be."""
+"""The product in C: its sums, its one-time compilation, and one sentence where it cannot be
+compiled."""
 
 import dataclasses
 import logging

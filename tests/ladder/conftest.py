@@ -1,4 +1,4 @@
-"""Ladders whose losses are known: a power law for each stack, in the place of training."""
+"""Ladders whose losses are known: a power law for each stack, instead of training."""
 
 import dataclasses
 import json

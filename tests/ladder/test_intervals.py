@@ -1,4 +1,4 @@
-"""Whether the sizes and budgets of a scale leave intervals that mean something."""
+"""Whether the sizes and budgets of a scale leave meaningful intervals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a ladder says of laws that are known: gaps and best sizes."""
+"""What a ladder reports about known laws: gaps and best sizes."""
 
 import json
 from collections.abc import Callable

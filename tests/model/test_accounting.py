@@ -128,7 +128,7 @@ def test_a_matrix_is_no_parameter(form: Form) -> None:
     ("flavor", "millions"),
     {"1b": 1235.8, "3b": 3212.7, "8b": 8030.3}.items(),
 )
-def test_sizes_of_the_flavours(flavor: str, millions: float) -> None:
+def test_sizes_of_the_flavors(flavor: str, millions: float) -> None:
     """Llama 3.2 1B and 3B, Llama 3.1 8B have 1.2358, 3.2127 and 8.0303 billion parameters."""
     assert counts_of("standard", FLAVORS[flavor]).trainable / 1e6 == pytest.approx(
         millions, abs=0.1

@@ -1,4 +1,4 @@
-"""Several documents in a row: none of them knows of the others."""
+"""Several documents in a row: none of them affects the others."""
 
 import itertools
 from unittest import mock

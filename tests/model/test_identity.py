@@ -1,4 +1,4 @@
-"""What a checkpoint says of the maps of the embedding mixer, which it does not hold."""
+"""What a checkpoint records about the maps of the embedding mixer, which it does not contain."""
 
 import hashlib
 

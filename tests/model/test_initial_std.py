@@ -1,4 +1,4 @@
-"""How large weights are at step 0, measured on what is drawn."""
+"""The standard deviation of weights at initialization, measured on what is drawn."""
 
 import dataclasses
 

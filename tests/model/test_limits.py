@@ -1,4 +1,4 @@
-"""What cannot be split is refused by one sentence, before anything is started."""
+"""What cannot be split is refused in one sentence, before anything is started."""
 
 import dataclasses
 from typing import Any

@@ -1,5 +1,5 @@
-"""The model of a step's memory beside allocations of real steps, and beside the graphs that
-torch.compile cuts."""
+"""The model of a step's memory, compared with the allocations of real steps and with the graphs
+that torch.compile cuts."""
 
 import dataclasses
 import functools
@@ -212,7 +212,7 @@ def test_what_ranks_share_and_what_each_has() -> None:
     assert eight.activations == alone.activations and eight.gathered == alone.gathered
     split = step_memory(shape, variant, dataclasses.replace(one, tensor=2), None)
     assert split.activations == alone.activations // 2 and split.logits < alone.logits
-    # Resident: whole on each rank, and never gathered.
+    # Resident: complete on each rank, and never gathered.
     frozen = 16 * 3 * 2048 * 8192
     resident = step_memory(
         shape, variant, dataclasses.replace(one, shards=8, frozen="resident"), None

@@ -1,4 +1,4 @@
-"""The modelled time of the mixing kernel, against tiles that are counted in a table of documents
+"""The modeled time of the mixing kernel, against tiles that are counted in a table of documents
 and against arithmetic by hand."""
 
 import itertools

@@ -1,4 +1,4 @@
-"""What is expected of a stream of documents, against a long one that is counted."""
+"""Expected values for a stream of documents, compared with counts on a long one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a group of weights is, and what of a model is trained when."""
+"""Groups of weights, and which parts of a model are trained when."""
 
 import dataclasses
 import re
@@ -51,8 +51,8 @@ WRONG = {
     "qk@4": "says @4, and the model has the layers 0 to 3",
     "qk@0": r"'qk@0' .* matches nothing: the layers there \(mixing .*\) have no qk",
     "matrix@lower": "matches nothing",
-    "qk@2": r"'qk@2' .* is frozen for the whole run by the model's layers",
-    "head@2": "head in .* is no part of a layer",
+    "qk@2": r"'qk@2' .* is frozen for the entire run by the model's layers",
+    "head@2": "head in .* is not part of a layer",
     "@": "unknown place ''",
     "embedding mlp qk@": "unknown place ''",
 }

@@ -109,7 +109,7 @@ MISTAKES = {
     "freezes 'qk', but the mixing mixer has no queries and keys: remove it",
     "window-freeze-v-matrix": "freezes 'matrix', but the window mixer has no matrices to train",
     "mixit attention-freeze-x": "unknown part 'x' in the stack",
-    "mixit attention-freeze-head": "freezes 'head', which is no part of a layer: name it in freeze",
+    "mixit attention-freeze-head": "freezes 'head', which is not part of a layer: name it in",
 }
 
 

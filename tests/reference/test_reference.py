@@ -1,4 +1,4 @@
-"""docs/reference is what the code says, and says all of it."""
+"""docs/reference says what the code says, and all of it."""
 
 import dataclasses
 import re

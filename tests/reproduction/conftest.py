@@ -1,4 +1,4 @@
-"""Exhibits like the paper's, of jobs that take a moment."""
+"""Exhibits like the paper's, made from jobs that take a moment."""
 
 import dataclasses
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def command(tiny_exhibits: dict[str, Exhibit], job_server: None) -> Callable[...
 
 @pytest.fixture(scope="session")
 def reproduced(tmp_path_factory: pytest.TempPathFactory, command: Callable[..., None]) -> Path:
-    """The folder of a whole run."""
+    """The folder of a complete run."""
     out = tmp_path_factory.mktemp("reproduced")
     command("--only", "figure3,table5,table6", "--seeds", "2", "--out", str(out))
     return out

@@ -1,4 +1,4 @@
-"""What is to be seen in the figures."""
+"""What the figures show."""
 
 from pathlib import Path
 

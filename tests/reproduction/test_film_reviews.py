@@ -40,7 +40,7 @@ def made(path: Path, inner: bytes) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_snippets_are_labelled_by_their_rating(tmp_path: Path) -> None:
+def test_snippets_are_labeled_by_their_rating(tmp_path: Path) -> None:
     path = tmp_path / "archive.tar.gz"
     sha256 = made(path, tar(SNIPPETS, LINES.encode()))
     assert film_reviews.read_snippets(path, sha256) == ROWS

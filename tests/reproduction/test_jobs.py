@@ -1,4 +1,4 @@
-"""What the exhibits ask for."""
+"""The jobs that the exhibits need."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The interval of a figure against what is known of small samples."""
+"""The interval of a figure, compared with known results for small samples."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The page: whole in one file, readable without figures, and for any width."""
+"""The page: complete in one file, readable without figures and at any width."""
 
 import json
 import re

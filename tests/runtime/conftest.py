@@ -25,9 +25,9 @@ def _key(variant: str) -> str:
 
 
 class Runs:
-    """Name -> folder of a finished run, its losses by step and its settings.
+    """Finished runs by name: their folders, their losses by step and their settings.
 
-    Documents are the lines of a file, so that a row of 32 tokens holds several of them, or parts.
+    Documents are the lines of a file, so a row of 32 tokens holds several of them, or parts.
     """
 
     def __init__(self, root: Path, server: Forkserver) -> None:

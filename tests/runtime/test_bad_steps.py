@@ -259,7 +259,7 @@ def test_a_norm_that_is_not_finite_at_the_last_step_ends_the_run(
 
 
 def skipping(monkeypatch: pytest.MonkeyPatch, **settings: float) -> Callable[..., bool]:
-    """What looks at a step with such a loss and norm, and says whether its batch is skipped."""
+    """Judges a step with this loss and norm, and says whether its batch is skipped."""
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: 1)
     config = Training(on_bad_step="skip", **settings)
     steps = BadSteps(config, Agreement(), torch.device("cpu"), loss_ranks=1)

@@ -1,4 +1,4 @@
-"""A checkpoint that is not whole is named and passed over."""
+"""An incomplete checkpoint is named and passed over."""
 
 import logging
 import shutil

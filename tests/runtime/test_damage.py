@@ -1,4 +1,4 @@
-"""A checkpoint whose bytes have changed is refused: never other weights in silence."""
+"""A checkpoint whose bytes have changed is refused: other weights are never loaded silently."""
 
 import random
 import shutil

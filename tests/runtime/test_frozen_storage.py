@@ -1,4 +1,4 @@
-"""How frozen weights are kept changes memory and communication, and no loss."""
+"""How frozen weights are kept changes memory and communication, but not the loss."""
 
 import pytest
 import torch

@@ -1,6 +1,6 @@
 """Mixing on two ranks, split in every way that there is: the losses are those of one rank.
 
-Matrices that are whole on each rank are in test_training.py.
+Matrices that are complete on each rank are tested in test_training.py.
 """
 
 from pathlib import Path

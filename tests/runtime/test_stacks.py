@@ -1,4 +1,4 @@
-"""Stacks of several kinds of layers, trained: the losses do not care how the run is split."""
+"""Training stacks of several kinds of layers: the losses do not depend on how the run is split."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs that are asked to stop, or cannot go on, on two ranks."""
+"""Runs on two ranks that are asked to stop, or cannot continue."""
 
 import contextlib
 from collections.abc import Iterator

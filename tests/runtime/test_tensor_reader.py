@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself is not believed."""
+"""What a checkpoint says about itself is not trusted."""
 
 import io
 import random
@@ -28,8 +28,8 @@ def test_no_file_of_another_folder_is_read(tmp_path: Path, name: str) -> None:
             piece.relative_path = name
 
     change_metadata(checkpoint, elsewhere)
-    assert "names files of another folder" in problem_of(checkpoint)
-    with pytest.raises(ConfigError, match="it names files of"):
+    assert "names files in another folder" in problem_of(checkpoint)
+    with pytest.raises(ConfigError, match="it names files in"):
         load_state(checkpoint, state, no_dist=True)
 
 

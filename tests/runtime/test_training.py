@@ -1,4 +1,4 @@
-"""The same run in other ways: the loss curve must not care."""
+"""The same run in other ways: the loss curve must not change."""
 
 import shutil
 import subprocess

@@ -1,4 +1,5 @@
-"""Runs without progress are ended and say where; those that are only slow, or paused, are not."""
+"""Runs without progress are ended and say where they were; those that are slow or paused are
+not."""
 
 import os
 import random

@@ -105,7 +105,7 @@ def test_a_rate_that_diverges_is_not_chosen(
         "suite mad --stacks standard --stacks mixit": "--stacks is given twice",
         "suite mad --seeds 10001": "--seeds is 10001",
         "suite mad --first-seed 9999": "from where on seeds are reserved",
-        "suite mad --grid lr": "'lr' is no part of a grid",
+        "suite mad --grid lr": "'lr' is not part of a grid",
         "suite mad --set layers=3": "'layers' is not for --grid and --set: use --layers",
         "suite mad --set lr=1": "'lr' is in --grid and in --set",
         "suite mad --set width=8,16": "--set width=8,16: it takes one value, --grid several",

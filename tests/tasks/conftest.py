@@ -17,14 +17,14 @@ TINY = "--width 16 --layers 1 --heads 2 --batch 8 --steps 20 --eval-every 5 --wa
 
 
 def make_run(task: str, words: str = "") -> Run:
-    """A run of a task at a size that takes a moment."""
+    """Return a run of a task at a size that takes a moment."""
     all_words = shlex.split(f"{TINY} {words}")
     return parse(Run[task_class(task)], preset_run(task, "cpu", all_words), task, all_words)
 
 
 @pytest.fixture
 def fit(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Train a run into a folder of the test's own."""
+    """Return a function that trains a run into a folder of the test's own."""
 
     def fit(run: Run, folder: str = "run") -> dict[str, Any]:
         reporter = Reporter("", 1, console=Console(quiet=True), wandb_settings=None)

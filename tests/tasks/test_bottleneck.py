@@ -1,4 +1,4 @@
-"""The head of `mad_compression`: everything is said from one hidden state."""
+"""The head of `mad_compression`: everything is decoded from one hidden state."""
 
 import math
 from collections.abc import Callable

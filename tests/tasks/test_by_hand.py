@@ -1,5 +1,5 @@
 """Difficulties so small that all of their examples are written here by hand, from the definitions
-in the papers: each of them comes, as often as it should, and no other does."""
+in the papers: each of them appears, with the right frequency, and no other does."""
 
 from collections import Counter
 from itertools import permutations

@@ -1,4 +1,4 @@
-"""Checkpoints of tasks whose checksums are right, and which are not what a run writes."""
+"""Checkpoints of tasks that have valid checksums but are not what a run writes."""
 
 import io
 import os
@@ -65,7 +65,9 @@ def test_what_no_run_writes_is_one_sentence(
     tmp_path: Path, change: tuple[str, Callable[[dict[str, Any]], Any]]
 ) -> None:
     saved(tmp_path, change[1])
-    with pytest.raises(ConfigError, match=r"checkpoint.pt is not of this run: remove it to start"):
+    with pytest.raises(
+        ConfigError, match=r"checkpoint.pt does not belong to this run: remove it to start"
+    ):
         load_state(tmp_path, *parts(), DESCRIBED)
 
 

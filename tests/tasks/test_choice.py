@@ -1,4 +1,5 @@
-"""Choosing settings: the same grid and budget for every variant, on seeds that nothing reports."""
+"""Choosing settings: the same grid and budget for every variant, on seeds that are never
+reported."""
 
 import itertools
 import json

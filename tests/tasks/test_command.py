@@ -163,7 +163,7 @@ def test_a_few_reviews_are_shown_once(
         "task addition --out /proc/run": "--out '/proc/run' cannot be made",
         "sweep addition --out /proc/run": "--out '/proc/run' cannot be made",
         "sweep adition": "unknown task 'adition'",
-        "sweep addition --grid lr": "'lr' is no part of a grid",
+        "sweep addition --grid lr": "'lr' is not part of a grid",
         "sweep addition --grid seed=1,2": "use --seeds",
         "sweep addition --grid pairs=1,2": "unknown option of addition '--pairs'",
         "sweep addition --grid shwo=1,2": "unknown option of addition '--shwo' (allowed: --digits",

@@ -72,7 +72,7 @@ def test_what_makes_a_task_longer_has_another_name(task: str, key: str) -> None:
         ("parity", "--variant linear --test-length 32", "learned vectors for 16 positions"),
         ("parity", "--variant random --test-length 32", "learned vectors for 16 positions"),
         ("parity", "--test-length 32 16", "above the training length, --length 16"),
-        ("modular", "--test-length 5", "have one length only"),
+        ("modular", "--test-length 5", "have a single length"),
         ("mad_recall", "--test-length 65", "an even length"),
         ("retrieval", "--test-length 25", "only 24 different keys"),
     ],

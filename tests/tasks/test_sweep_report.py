@@ -47,8 +47,26 @@ def test_figures_of_a_tasks_own_have_columns(tmp_path: Path) -> None:
     for seed in range(2):
         rows[seed] |= {"bits_per_parameter": 1.0 + seed, "carry_errors": 3.0}
     write_report("sums", ["pairs"], rows, tmp_path, Console(quiet=True))
-    header, _, body = (tmp_path / "sweep.md").read_text().splitlines()
+    header, _, body = (tmp_path / "sweep.md").read_text().splitlines()[:3]
     assert header.endswith("| seconds | bits/parameter | carry errors |")
     assert body.endswith("| 1.500 ± 0.707 | 3.000 ± 0.000 |")
     (group,) = json.loads((tmp_path / "sweep.json").read_text())["groups"]
     assert group["bits_per_parameter"]["max"] == 2.0
+
+
+def test_one_seed_has_no_deviation(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    rows = [row("mixit", "4", 0, 0.5) | {"bits_per_parameter": 1.25}]
+    write_report("sums", ["pairs"], rows, tmp_path, Console(width=200))
+    assert "±" not in (tmp_path / "sweep.md").read_text()
+    assert "standard deviation" not in capsys.readouterr().out
+
+
+def test_the_folder_of_each_run_is_named_beside_its_settings(tmp_path: Path) -> None:
+    rows = [row("mixit", "4", seed, 0.5) for seed in range(2)]
+    write_report("sums", ["pairs"], rows, tmp_path, Console(quiet=True))
+    runs = (tmp_path / "sweep.md").read_text().split("\n\n")[1].splitlines()
+    assert runs[0] == "| variant | pairs | seed | accuracy | folder |"
+    assert runs[2:] == [
+        "| mixit | 4 | 0 | 50.00% | mixit40 |",
+        "| mixit | 4 | 1 | 50.00% | mixit41 |",
+    ]

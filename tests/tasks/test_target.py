@@ -119,7 +119,7 @@ def test_where_nothing_is_left_to_decide_it_says_so(fit: Callable) -> None:
     class Own:
         def batch(self, step: int, size: int) -> Examples: ...
 
-    with pytest.raises(ConfigError, match="Own is a stream of the task's own") as error:
+    with pytest.raises(ConfigError, match="Own is the task's own stream") as error:
         stopping_examples(Own(), 10)
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match="all examples of this task are listed"):

@@ -79,7 +79,7 @@ def test_a_run_of_an_outside_task_comes_back_only_if_the_task_is_named(
     assert "name it with --task MODULE:CLASS" in error and error.count("\n") == 1
     assert "toy_tasks" not in sys.modules
     with pytest.raises(
-        ConfigError, match=r"--task is 'addition', and .* is of the task 'toy_tasks"
+        ConfigError, match=r"--task is 'addition', and .* holds the task 'toy_tasks"
     ):
         load_trained_task(folder, task="addition")
     assert "toy_tasks" not in sys.modules

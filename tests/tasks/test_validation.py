@@ -78,7 +78,7 @@ def test_a_stream_of_ones_own_cannot_be_divided() -> None:
     class Own:
         def batch(self, step: int, size: int) -> Examples: ...
 
-    with pytest.raises(ConfigError, match="Own is a stream of the task's own") as error:
+    with pytest.raises(ConfigError, match="Own is the task's own stream") as error:
         hold_out_validation(Own(), 10)
     assert "\n" not in str(error.value)
 

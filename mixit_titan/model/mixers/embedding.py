@@ -8,8 +8,8 @@ with q and k drawn from N(0, 1) and h the head width: a softmax that depends on 
     position   0    1    2        for values 6, 2, 1:
     2          1/4  1/4  1/2      2.5
 
-The vectors are a function of `model.mixing.seed`, the layer and the head. They are not saved:
-a checkpoint has the seed and a fingerprint of the integers behind them.
+The vectors are a function of `model.mixing.seed`, the layer and the head. They are not saved: a
+checkpoint has the seed and a fingerprint of the integers behind them.
 """
 
 from dataclasses import dataclass

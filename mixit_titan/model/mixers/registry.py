@@ -1,8 +1,7 @@
 """The mixers that a layer of a stack can have. To add one, write its file and add an entry here.
 
 All of it is arithmetic, so that `params` counts a model without torch; the file of the same name
-has
-the mixer's module. FLOPs and elements are per token and layer: n is the width and m the length.
+has the mixer's module. FLOPs and elements are per token and layer: n is the width and m the length.
 """
 
 from collections.abc import Callable
