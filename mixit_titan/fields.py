@@ -91,7 +91,8 @@ def kind(hint: Any) -> str:
         kinds = [kind(h) for h in inner if h is not NoneType and not (h is int and float in inner)]
         return " or ".join(kinds)
     if origin is list:
-        return f"list of {kind(inner[0])}s"
+        one = kind(inner[0])
+        return f"list of lists{one[4:]}" if one.startswith("list ") else f"list of {one}s"
     if origin is dict:
         return f"table of {kind(inner[1])}"
     if origin is tuple:

@@ -20,8 +20,8 @@ LEAST_ROUNDS = 8
 
 @dataclass
 class BenchArguments:
-    """Measure training steps of the variants, interleaved, and show their speed beside the FLOP
-    ratio, for the run of a config file or for a shape.
+    """Measure training steps of the variants, interleaved, and show their speed next to the
+    FLOP ratio, for the run of a config file or for a shape.
 
     The steps are the trainer's own, on random tokens. A config for GPUs is modeled, not measured,
     on a machine without one. Any key of a run can be overridden by --section.key value. Several

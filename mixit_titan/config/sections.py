@@ -156,9 +156,9 @@ class GroupSection:
     weight_decay: float | None = None
     """Default: optimizer.weight_decay."""
     freeze_until: int | None = None
-    """They stay at initialization up to and including this step."""
+    """The parts stay at initialization up to and including this step."""
     freeze_after: int | None = None
-    """They stay as they are after this step."""
+    """The parts stay as they are after this step."""
 
     def __post_init__(self) -> None:
         if not self.parts.strip():

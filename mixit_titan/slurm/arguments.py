@@ -35,7 +35,7 @@ class SubmitArguments:
     gpus_per_node: Annotated[int, Range(least=0, most=1024)] = 8
     """GPUs of each node, with one rank per GPU. 0: one rank per node, on its CPU."""
     time: str = "24:00:00"
-    """The time limit of one start; a run may take several."""
+    """The time limit of one job; a longer run is requeued and resumes."""
     partition: Annotated[str | None, Group("site")] = None
     """Slurm's partition. Default, as for the next three: the variable SBATCH_PARTITION and so on,
     from the environment or slurm/site.env."""

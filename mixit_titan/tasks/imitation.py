@@ -36,6 +36,7 @@ class Imitation(Task):
     """Width of the transformer to imitate: a multiple of 8, since its 4 heads need an even
     width."""
     target_layers: Annotated[int, Range(least=1, most=1000)] = 3
+    """Number of layers of the transformer to imitate."""
     target_seed: Annotated[int, SEED] = 0
     """Seed of the target's weights, which are the same for every seed of the imitating model."""
     vocab: Annotated[int, Range(least=2, most=2**24)] = 256

@@ -28,9 +28,9 @@ class Induction(Task):
     pattern: int = 4
     """Tokens in the pattern; all but its first are labels."""
     min_gap: int = 0
-    """The fewest random tokens between the two."""
+    """The minimum number of random tokens between the pattern and its repetition."""
     max_gap: int = 57
-    """The most random tokens between the two; the distance is fixed if --min-gap is the same."""
+    """The maximum number of them; the distance is fixed if --min-gap is the same."""
     vocab: int = 64
     """Size of the vocabulary."""
 

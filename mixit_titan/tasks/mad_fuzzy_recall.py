@@ -37,9 +37,9 @@ class MadFuzzyRecall(Task):
     length: int = 128
     """Tokens in a sequence."""
     key_tokens: int = 3
-    """The most tokens in a key."""
+    """The maximum number of tokens in a key."""
     value_tokens: int = 3
-    """The most tokens in a value."""
+    """The maximum number of tokens in a value."""
 
     def check(self) -> None:
         if not 1 <= self.key_tokens <= self._keys:

@@ -26,7 +26,7 @@ class MadNoisyRecall(MadRecall):
     noise_vocab: int = 16
     """Tokens of the vocabulary that are noise."""
     noise_share: float = 0.2
-    """Fraction of the places for pairs that hold noise."""
+    """Fraction of the positions for pairs that hold noise instead."""
 
     def check(self) -> None:
         super().check()

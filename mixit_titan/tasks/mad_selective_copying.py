@@ -25,7 +25,7 @@ class MadSelectiveCopying(Task):
     vocab: int = 16
     """Size of the vocabulary, including the bar and the blank."""
     length: int = 256
-    """Tokens in a sequence, including the places of the copy."""
+    """Tokens in a sequence, including the positions of the copy."""
     copies: int = 16
     """Tokens to copy."""
 

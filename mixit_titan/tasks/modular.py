@@ -24,6 +24,7 @@ class Modular(Task):
     """Add two numbers modulo a number."""
 
     modulus: Annotated[int, Range(least=2, most=10000)] = 599
+    """The modulus of the sum; both numbers are below it."""
 
     @property
     def token_count(self) -> int:

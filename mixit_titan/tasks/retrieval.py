@@ -26,7 +26,7 @@ class Retrieval(Task):
     """Recall the value of one key."""
 
     pairs: Annotated[int, Range(least=1, most=10_000)] = 30
-    """The most pairs in a sequence."""
+    """The maximum number of key-value pairs in a sequence."""
     vocab: Annotated[int, Range(least=2, most=2**24)] = 256
     """Size of the vocabulary: the lower half are the values, and keys come from the upper half."""
     keys: Annotated[int | None, Range(least=1, most=2**23)] = None

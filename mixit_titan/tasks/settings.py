@@ -46,7 +46,7 @@ class Settings:
     freeze: Annotated[
         tuple[str, ...] | None,
         tyro.conf.arg(
-            help=f"Parts to freeze instead of the variant's own: {', '.join(PARTS)}. Beside a "
+            help=f"Parts to freeze instead of the variant's own: {', '.join(PARTS)}. With a "
             f"stack: {', '.join(OUTER_PARTS)}."
         ),
     ] = None
@@ -71,8 +71,8 @@ class Settings:
     bias: bool = True
     """Use biases on every linear of a layer."""
     init_std: Annotated[float | None, STD] = None
-    """Standard deviation of the weights. Default: 1/sqrt(width), which keeps activations of the
-    same size at any width, or 0.02 if the recipe scales the linears itself."""
+    """Standard deviation of the weights. Default: 1/sqrt(width), which keeps the scale of
+    activations the same at any width, or 0.02 if the recipe scales the linears itself."""
     embedding_std: Annotated[float, STD] = 1.0
     """Standard deviation of the embeddings."""
     lr: Annotated[float, POSITIVE, Group("training")] = 1e-3

@@ -23,7 +23,7 @@ class Sorting(Task):
     length: int = 32
     """Numbers to sort."""
     size: int = 64
-    """Numbers are below it."""
+    """Numbers are below this."""
 
     def check(self) -> None:
         if self.length < 2:

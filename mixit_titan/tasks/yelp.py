@@ -38,7 +38,9 @@ class Yelp(Task):
     csv: str | None = None
     """A CSV file with a header (default: the Yelp polarity set from the hub)."""
     label_column: str = "label"
+    """The column with the label."""
     text_column: str = "text"
+    """The column with the text of the review."""
     length: Annotated[int, Range(least=1, most=10_000)] = 256
     """Words that a review is cut to."""
     vocab: Annotated[int, Range(least=_FIRST_WORD + 1, most=2**24)] = 16384
