@@ -7,7 +7,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 
 from mixit_titan.files import replace_file
 
@@ -29,7 +29,9 @@ def color_of(name: str, n: int) -> str:
     return COLORS.get(name) or OTHERS[n % len(OTHERS)]
 
 
-def legend_below(figure: Figure, axes: Axes, *, columns: int = 5, title: str | None = None) -> None:
+def legend_below(
+    figure: FigureBase, axes: Axes, *, columns: int = 5, title: str | None = None
+) -> None:
     """Draw the legend of a panel below all panels, where it hides no data. The figure must have the
     constrained layout."""
     handles, labels = axes.get_legend_handles_labels()
