@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from mixit_titan.plotting import COLORS, save_figure
+from mixit_titan.plotting import COLORS, legend_below, save_figure
 
 _LAYERS = {
     "frozen_qk": (COLORS["frozen_qk"], "frozen queries and keys"),
@@ -35,6 +35,6 @@ def draw_expressivity(found: dict[str, Any], path: Path) -> None:
         axes.minorticks_off()
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("error on unseen sequences (share of variance)")
-    figure.axes[0].legend(fontsize=8)
+    legend_below(figure, figure.axes[0])
     figure.suptitle("Theorem 5.1: one layer of attention fits a fixed causal function", fontsize=11)
     save_figure(figure, path)
