@@ -1,6 +1,7 @@
 """Help, as read on a terminal of 80 columns."""
 
 import contextlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -90,3 +91,4 @@ def test_help_fits_into_80_columns(
     assert text.startswith("usage: mixit-titan")
     assert max(map(len, text.splitlines())) <= 80
     assert "None" not in text.replace("None for sde", "")
+    assert not re.findall(r"^  -\S+(?: \S+)*\n(?! {24})", text, re.M)  # each has a description

@@ -68,7 +68,7 @@ class AnalyzeArguments:
     run)."""
     sequences: Annotated[int, Range(least=1, most=10**6), Group("what a run's model reads")] = 64
     """How many test examples, or pieces of text, the model reads."""
-    task: str | None = None
+    task: Annotated[str | None, Group("what a run's model reads")] = None
     """MODULE:CLASS of the task of RUN_DIR, if it is your own; its code is imported."""
     text: Path | None = None
     """A text file for a language model to read (default: the run's validation data, or Python's

@@ -45,7 +45,7 @@ class EvalArguments:
     """Tasks of the harness, or folders of its YAML files, separated by commas."""
     text: Path | None = None
     """A text file, .jsonl or .parquet; a folder of such files; or a folder that `prepare` wrote."""
-    step: Annotated[int | None, NOT_NEGATIVE] = None
+    step: Annotated[int | None, NOT_NEGATIVE, Group("how")] = None
     """The step of the checkpoint (default: the newest)."""
     limit: Annotated[int | None, COUNT] = None
     """Evaluate only the first N examples of each task, or N documents of the text."""

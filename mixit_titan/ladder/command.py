@@ -53,14 +53,14 @@ class LadderArguments:
     the scale)."""
     budgets: Annotated[tuple[float, ...] | None, Range(above=0, most=1e30)] = None
     """FLOPs of the IsoFLOP runs (default: those of the scale)."""
-    text: str | None = None
+    text: Annotated[str | None, Group("training")] = None
     """A text file, a folder of text files, or a folder that mixit-titan prepare wrote (default:
     that of the scale)."""
     seeds: Annotated[int, Range(least=1, most=100)] = 1
     """Runs per size and budget; more seeds are added to finished runs."""
     jobs: Annotated[int, Range(least=1, most=4096), Group("how it runs")] = 2
     """How many runs train at the same time."""
-    forecast: bool = False
+    forecast: Annotated[bool, Group("what to do")] = False
     """Train all runs but those of the largest rung, and freeze a forecast of their losses. The same
     command without --forecast then trains them."""
     list: bool = False

@@ -53,7 +53,7 @@ class SuiteArguments:
     """How many seeds are reported; more seeds are added to finished runs."""
     first_seed: Annotated[int, Range(least=0, most=FIRST_SEED - 1)] = 0
     """The first reported seed. Settings are chosen with seed 10000, which is never reported."""
-    scale: Literal["cpu", "paper"] = "cpu"
+    scale: Annotated[Literal["cpu", "paper"], Group("tasks and settings")] = "cpu"
     """The presets of the tasks: sizes for two CPU cores, or those of their papers."""
     only: tuple[str, ...] = ()
     """Only these tasks of the suite, by their names in its table (default: all)."""

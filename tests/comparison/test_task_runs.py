@@ -91,7 +91,7 @@ def test_what_is_best_takes_two(tmp_path: Path) -> None:
     ("key", "value", "said"),
     [
         ("variant", "lstm", "FLOPs of 'lstm' are not counted"),
-        ("task", "mine:Task", "not one of mixit_titan's"),
+        ("task", "mine:Task", "not part of mixit_titan"),
         ("width", "wide", "result.json"),
     ],
 )

@@ -58,7 +58,7 @@ def test_one_seed_has_no_deviation(tmp_path: Path, capsys: pytest.CaptureFixture
     rows = [row("mixit", "4", 0, 0.5) | {"bits_per_parameter": 1.25}]
     write_report("sums", ["pairs"], rows, tmp_path, Console(width=200))
     assert "±" not in (tmp_path / "sweep.md").read_text()
-    assert "deviation" not in capsys.readouterr().out
+    assert "standard deviation" not in capsys.readouterr().out
 
 
 def test_the_folder_of_each_run_is_named_beside_its_settings(tmp_path: Path) -> None:
