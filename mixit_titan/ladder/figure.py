@@ -13,7 +13,7 @@ from mixit_titan.plotting import OTHER, color_of, legend_below, save_figure
 
 def draw(ladder: Ladder, path: Path) -> None:
     """Draw the three panels for every stack that has runs."""
-    figure = Figure(figsize=(11, 4), layout="constrained")
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for n, stack in enumerate(ladder.scale.stacks):
         color = color_of(stack, n)
