@@ -222,7 +222,7 @@ def plot(means: Means, widths: tuple[int, ...], path: Path) -> None:
     """Draw the losses over the scale, one panel per width."""
     drawn = [s for s in SERIES if s.variant != "standard" and s.parts != ("embedding",)]
     widths = tuple(width for width in widths if any(at == width for _, at in means))
-    figure = Figure(figsize=(2.7 * len(drawn), 3.6))
+    figure = Figure(figsize=(2.7 * len(drawn), 3.4), layout="constrained")
     for axes, series in zip(figure.subplots(1, len(drawn)), drawn, strict=True):
         found: set[float] = set()
         for number, width in enumerate(widths):
@@ -242,11 +242,10 @@ def plot(means: Means, widths: tuple[int, ...], path: Path) -> None:
         axes.set_title(f"{series.variant}: {', '.join(series.parts) or 'mixing'}", fontsize=10)
         axes.grid(alpha=0.3)
         axes.legend(
-            fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), frameon=False, ncols=2
+            fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False, ncols=2
         )
     figure.axes[0].set_ylabel("held-out loss (nats per byte)")
     figure.suptitle("dotted: all weights and embeddings at 0.02", fontsize=9)
-    figure.tight_layout()
     save_figure(figure, path)
 
 
