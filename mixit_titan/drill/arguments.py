@@ -13,9 +13,9 @@ from mixit_titan.ranges import Range
 class DrillArguments:
     """Rehearse on this machine, or with --slurm on this cluster, what can go wrong with a run. A
     toy version of it, with the same variant, parallelism and checkpointing, is killed, stopped and
-    damaged, and must reach the losses and weights of an undisturbed run. It takes some minutes. Any
-    key of the file can be overridden on the command line; with --slurm, the options of `submit`
-    apply, too.
+    damaged, and must reach the losses and weights of an uninterrupted run. It takes a few minutes.
+    Any key of the file can be overridden on the command line; with --slurm, the options of `submit`
+    apply too.
 
     Example: mixit-titan drill train_configs/debug_mixit.toml --nproc 2
     """

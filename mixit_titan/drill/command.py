@@ -44,7 +44,7 @@ class Drill:
     make: Callable[[Path], Run]
     """Creates a run in that folder."""
     exact: bool
-    """Whether two undisturbed runs are identical to the last bit."""
+    """Whether two uninterrupted runs are identical to the last bit."""
     described: dict[str, Any]
     """Everything that results depend on, as plain data."""
 
@@ -131,7 +131,7 @@ def _train_unbroken(drill: Drill, out: Path, console: Console) -> None:
     home = out / _UNBROKEN
     if (home / "done").exists():
         return
-    console.print("the undisturbed run ...")
+    console.print("the uninterrupted run ...")
     shutil.rmtree(home, ignore_errors=True)
     run = drill.make(home)
     try:

@@ -1,4 +1,4 @@
-"""Checks that a disturbed run has reached the same result as an undisturbed one."""
+"""Checks that a run with a fault has reached the same result as an uninterrupted one."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ class Difference:
         """Raise DrillFailed if the runs differ by more than rounding, or at all if `exact`."""
         by = f"losses by {self.losses:.2g}, weights and optimizer by {self.weights:.2g}"
         if self.losses > (0.0 if exact else _NEARLY) or (exact and self.weights):
-            raise DrillFailed(f"it differs from the undisturbed run: {by}")
+            raise DrillFailed(f"it differs from the uninterrupted run: {by}")
 
 
 def compare(run: Path, unbroken: Path, *, steps: int) -> Difference:
@@ -37,7 +37,7 @@ def compare(run: Path, unbroken: Path, *, steps: int) -> Difference:
     pairs = zip(losses(run, steps), losses(unbroken, steps), strict=True)
     ours, theirs = (_tensors(each / "checkpoint" / f"step-{steps}") for each in (run, unbroken))
     if ours.keys() != theirs.keys():
-        raise DrillFailed("its last checkpoint has other tensors than that of the undisturbed run")
+        raise DrillFailed("its last checkpoint does not have the uninterrupted run's tensors")
     return Difference(
         losses=max(abs(a - b) for a, b in pairs),
         weights=max(

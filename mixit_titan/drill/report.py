@@ -32,7 +32,7 @@ def cells(trial: Trial) -> list[str]:
 
 def screen(trials: list[Trial], setup: Setup) -> Table:
     """The table for a terminal."""
-    title = f"A run of {setup.ranks} ranks, disturbed, compared to the undisturbed one"
+    title = f"Runs of {setup.ranks} ranks with a fault each, compared with an uninterrupted one"
     return screen_table(title, COLUMNS, map(cells, trials), left=2, **_PLAIN)
 
 

@@ -1,4 +1,4 @@
-"""Rehearses one fault: a run is disturbed, trains again, and is compared with the undisturbed
+"""Rehearses one fault: a run is disturbed, trains again, and is compared with the uninterrupted
 one."""
 
 import contextlib
@@ -40,7 +40,7 @@ class Trial:
     steps_lost: int | None = None
     """Steps that had to be repeated."""
     losses: float | None = None
-    """The largest difference to the undisturbed run."""
+    """The largest difference to the uninterrupted run."""
     weights: float | None = None
 
     def described(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _attempt(name: str, fault: Fault, run: Run, unbroken: Path, *, exact: bool) 
     shutil.rmtree(run.home, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         if fault.on_small_disk:
-            # Room for everything that the undisturbed run wrote, and for what is set aside.
+            # Room for everything that the uninterrupted run wrote, and for what is set aside.
             size = 2 * _size(unbroken) + (16 << 20)
             if not stack.enter_context(small_disk(run.folder, str(size))):
                 why = "a small disk cannot be mounted here, because that takes root"
