@@ -221,26 +221,31 @@ def table(means: Means, widths: tuple[int, ...]) -> str:
 def plot(means: Means, widths: tuple[int, ...], path: Path) -> None:
     """Draw the losses over the scale, one panel per width."""
     drawn = [s for s in SERIES if s.variant != "standard" and s.parts != ("embedding",)]
-    figure = Figure(figsize=(3.2 * len(drawn), 3.4))
+    widths = tuple(width for width in widths if any(at == width for _, at in means))
+    figure = Figure(figsize=(2.7 * len(drawn), 3.4), layout="constrained")
     for axes, series in zip(figure.subplots(1, len(drawn)), drawn, strict=True):
+        found: set[float] = set()
         for number, width in enumerate(widths):
             scales = means.get((series.title, width), {})
             line = sorted((x, y) for x, y in scales.items() if x != AUTHORS)
             if not line:
                 continue
+            found |= {scale for scale, _ in line}
             shade = {"color": COLORS[series.variant], "alpha": (number + 1) / len(widths)}
             axes.plot(*zip(*line, strict=True), marker="o", label=f"width {width}", **shade)
             if AUTHORS in scales:
                 axes.axhline(scales[AUTHORS], linestyle=":", linewidth=1, **shade)
         axes.set_xscale("log")
-        axes.set_xticks(series.scales, [f"{scale:g}" for scale in series.scales], minor=False)
+        axes.set_xticks(sorted(found), [f"{scale:g}" for scale in sorted(found)], minor=False)
         axes.minorticks_off()
         axes.set_xlabel("std * sqrt(length)" if not series.parts else "std * sqrt(inputs)")
         axes.set_title(f"{series.variant}: {', '.join(series.parts) or 'mixing'}", fontsize=10)
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.legend(
+            fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False, ncols=2
+        )
     figure.axes[0].set_ylabel("held-out loss (nats per byte)")
-    figure.tight_layout()
+    figure.suptitle("dotted: all weights and embeddings at 0.02", fontsize=9)
     save_figure(figure, path)
 
 

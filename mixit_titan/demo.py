@@ -24,7 +24,7 @@ from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.accounting import count
 from mixit_titan.model.shapes import FLAVORS
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.plotting import COLORS, OTHER, save_figure
+from mixit_titan.plotting import color_of, legend_below, save_figure
 from mixit_titan.ranges import COUNT
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.tables import markdown_table, screen_table
@@ -133,14 +133,14 @@ def _write(args: DemoArguments, rows: list[dict[str, Any]]) -> None:
 def _plot(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.5))
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    for row in rows:
+    for n, row in enumerate(rows):
         steps, losses = zip(*row["training_loss"], strict=True)
-        axes.plot(steps, losses, label=row["variant"], color=COLORS.get(row["variant"], OTHER))
+        axes.plot(steps, losses, label=row["variant"], color=color_of(row["variant"], n))
     axes.set_xlabel("step")
     axes.set_ylabel("training loss (nats per byte)")
     axes.set_title("The variants on the Python standard library's sources")
     axes.grid(alpha=0.3)
-    axes.legend()
+    legend_below(figure, axes)
     save_figure(figure, path)

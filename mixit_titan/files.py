@@ -23,7 +23,9 @@ def make_folder(folder: Path, option: str = "--out") -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{option} {str(folder)!r} cannot be made: {error.strerror}") from None
+        raise ConfigError(
+            f"{option} {str(folder)!r} cannot be made ({error.strerror}): name another folder"
+        ) from None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mixit_titan.errors import ConfigError
 from mixit_titan.jobs.lock import FolderLock
 from mixit_titan.slurm import status
 from mixit_titan.slurm.status import StatusArguments, run_status, show_status
@@ -120,6 +122,15 @@ def test_a_dead_run_resumes_only_where_it_has_a_checkpoint(tmp_path: Path, gone:
     assert run_status(tmp_path, True).said.endswith("start it again to start over")
 
 
+def test_a_folder_of_runs_says_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "sweep" / "1f2e").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"sweep is not a run folder$"):
+        show_status(StatusArguments([str(tmp_path / "sweep")]))
+    (tmp_path / "sweep" / "1f2e" / "metrics.jsonl").touch()
+    with pytest.raises(ConfigError, match=r"not a run folder: name those in it, .*/sweep/\*$"):
+        show_status(StatusArguments([str(tmp_path / "sweep")]))
+
+
 def test_a_private_folder_of_somebody_else_hides_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
@@ -137,6 +148,24 @@ def test_a_private_folder_of_somebody_else_hides_no_run(
     monkeypatch.chdir(tmp_path)
     show_status(StatusArguments())
     assert "runs/mine  finished" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_file_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "metrics.jsonl")
+    (tmp_path / "state").write_text("stopped 9 saved at step 9\n")
+    (tmp_path / "checkpoint" / "step-9").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "step-9" / "model.safetensors").touch()
+    found = run_status(tmp_path, True)
+    assert (found.state, found.step, found.checkpoint) == ("stopped", "9", "step-9")
+    assert (found.loss, found.restarts, found.goodput) == ("-", "0", "-")
+    assert "metrics.jsonl cannot be used (it is a" in found.said
+    (tmp_path / "state").unlink()
+    make(tmp_path / "state")
+    found = run_status(tmp_path, True)
+    assert (found.state, found.step, found.checkpoint) == ("-", "0", "step-9")
 
 
 def test_it_never_dies_of_what_it_finds(
@@ -168,4 +197,4 @@ def test_it_never_dies_of_what_it_finds(
     assert rows["runs/task"] == ["-", "5", "0.5000", "-", "0", "-", "-"]
     assert rows["runs/cut"] == ["-", "5", "0.2500", "-", "0", "-", "-"]
     assert rows["runs/words"] == ["-", "0", "-", "-", "0", "-", "-"]
-    assert rows["runs/deep"][0] == "?" and rows["runs/list"][0] == "-"
+    assert rows["runs/deep"][:3] == ["?", "0", "-"] and rows["runs/list"][0] == "-"

@@ -12,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mixit_titan.analysis.attention import NAMES, SCORES, TIMES_UNIFORM, stands_out
-from mixit_titan.plotting import save_figure
+from mixit_titan.plotting import OTHERS, save_figure
 
-_OUTLINES = {"induction": "#d62728", "previous": "#17becf"}
+OUTLINES = {"induction": OTHERS[1], "previous": OTHERS[0]}
+"""The colors of both kinds of heads, in every figure."""
 _COLUMNS = 16  # maps side by side; a layer with more heads takes several rows
 _INCHES = (1.5, 3.0, 5.0)  # of a map: the least; with few maps; with many tokens
 _ACROSS = 24.0  # inches for all maps side by side, where there are many
@@ -61,7 +62,7 @@ def draw_attention(
         _outline(axes, best)
         if "induction" in best and looks:
             i, j = zip(*looks, strict=True)
-            ring = {"facecolors": "none", "edgecolors": _OUTLINES["induction"]}
+            ring = {"facecolors": "none", "edgecolors": OUTLINES["induction"]}
             axes.scatter(j, i, s=(1.5 * 72 * side / len(names)) ** 2, **ring)
         if across == 0:
             _label(axes.yaxis, names, side)
@@ -102,7 +103,7 @@ def _label_of(found: dict[str, Any], kind: str) -> str:
 def _outline(axes: Axes, kinds: list[str]) -> None:
     for kind in reversed(kinds):
         for spine in axes.spines.values():
-            spine.set(color=_OUTLINES[kind], linewidth=3)
+            spine.set(color=OUTLINES[kind], linewidth=3)
 
 
 def _caption(row: dict[str, Any], best: list[str], *, scores: bool) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from mixit_titan.plotting import COLORS, save_figure
+from mixit_titan.plotting import COLORS, legend_below, save_figure
 
 _LAYERS = {
     "frozen_qk": (COLORS["frozen_qk"], "frozen queries and keys"),
@@ -34,7 +34,8 @@ def draw_expressivity(found: dict[str, Any], path: Path) -> None:
         axes.set_xticks(heads, [str(count) for count in heads])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("error on unseen sequences (share of variance)")
-    figure.axes[0].legend(fontsize=8)
-    figure.suptitle("Theorem 5.1: one layer of attention fits a fixed causal function", fontsize=11)
+    figure.axes[0].set_ylabel("error (share of variance)")
+    legend_below(figure, figure.axes[0])
+    title = "Theorem 5.1: one layer fits a fixed causal function; error on unseen sequences"
+    figure.suptitle(title, fontsize=11)
     save_figure(figure, path)

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mixit_titan.plotting import COLORS, OTHER, save_figure
+from mixit_titan.plotting import COLORS, OTHER, legend_below, save_figure
 
 _KINDS = {"mixit": COLORS["mixit"], "softmax": COLORS["random"]}
 _LABELS = {"mixit": "MixiT at initialization", "softmax": "softmax attention at initialization"}
@@ -25,7 +25,7 @@ def draw_covariance(found: dict[str, Any], *, title: str, path: Path) -> None:
         figure.axes[0].set_yscale("log")
     else:
         figure.axes[0].set_yscale("symlog", linthresh=1e-4)
-    figure.axes[1].legend(fontsize=8)
+    legend_below(figure, figure.axes[1])
     figure.suptitle(f"Do tokens become more similar with depth? {title}", fontsize=11)
     save_figure(figure, path)
 
@@ -77,7 +77,7 @@ def draw_subspace(found: dict[str, Any], *, variant: str, title: str, path: Path
     axes.set_ylabel("share of the variance (%)")
     axes.set_ylim(0, 103)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    legend_below(figure, axes, columns=2)
     axes.set_title(f"How low-dimensional are the hidden states? {title}", fontsize=11)
     save_figure(figure, path)
 
@@ -101,7 +101,7 @@ def draw_spectrum(found: dict[str, Any], *, variant: str, title: str, path: Path
     left.set_yscale("log")
     left.set_ylabel(f"effective rank (of {found['length']})")
     left.set_title("effective rank of the product", fontsize=9)
-    left.legend(fontsize=8)
+    legend_below(figure, left)
     _depth_axis(left, sorted({row["layers"] for row in found["rows"]}))
     right.set_yscale("log")
     right.set_ylim(1e-8, 2)

@@ -6,9 +6,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mixit_titan.plotting import COLORS, OTHER, save_figure
+from mixit_titan.plotting import COLORS, OTHER, OTHERS, save_figure
 
-_COLORS = {"theorem": "#d62728", "causal": COLORS["mixit"], "skip": "#17becf"}
+_COLORS = {"theorem": OTHERS[1], "causal": COLORS["mixit"], "skip": OTHERS[0]}
 _MIXERS = {
     "identity": (OTHER, "W_V alone"),
     "mixit": (COLORS["mixit"], "MixiT"),
@@ -19,22 +19,22 @@ _MIXERS = {
 
 def draw_sde(found: dict[str, Any], path: Path) -> None:
     """Draw three panels: distance from the SDE, the variance of the last entry, effective rank."""
-    figure = Figure(figsize=(15, 4.4), layout="constrained")
+    figure = Figure(figsize=(11, 4.4), layout="constrained")
     differences, entries, ranks = figure.subplots(1, 3)
     for recursion in found["recursions"]:
         _draw_differences(differences, recursion)
         _draw_entry(entries, recursion)
     differences.set(xscale="log", yscale="log", ylabel="relative distance from the SDE")
-    differences.set_title("lines: exact (dashed: means); points: simulated, with sampling error")
+    differences.set_title("lines: exact (dashed: means)\npoints: simulated, with sampling error")
     last = found["tokens"]
     entries.set(xscale="log", ylabel=f"variance of $\\Phi_{{{last}{last}}}$")
-    entries.set_title("points: simulated, 2 standard errors; dotted: exact; solid: SDE")
+    entries.set_title("points: simulated, 2 standard errors\ndotted: exact; solid: SDE")
     widths = [row["width"] for row in found["recursions"][0]["rows"]]
     for axes in (differences, entries):
         axes.set_xticks(widths, [str(width) for width in widths])
         axes.minorticks_off()
         axes.set_xlabel(f"width (depth = {found['ratio']:g} width)")
-        axes.legend(fontsize=8)
+        _legend(axes)
     _draw_collapse(ranks, found["collapse"])
     for axes in figure.axes:
         axes.grid(alpha=0.3)
@@ -94,4 +94,9 @@ def _draw_collapse(axes: Axes, collapse: dict[str, Any]) -> None:
     axes.set_xlabel("layer / width")
     axes.set_ylabel(f"effective rank of {collapse['tokens']} tokens")
     axes.set_title("darker: wider")
-    axes.legend(fontsize=8)
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    """Draw the legend below the panel, where it hides no data."""
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), frameon=False, ncols=2)

@@ -14,11 +14,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mixit_titan.analysis.attention import SCORES, attention
+from mixit_titan.analysis.attention_figure import OUTLINES
 from mixit_titan.analysis.sequences import Sequences
 from mixit_titan.errors import ConfigError
 from mixit_titan.evaluation.likelihood import Window, plain_forward, score
 from mixit_titan.model.llama import MixitLlama
-from mixit_titan.plotting import save_figure
+from mixit_titan.plotting import OTHERS, save_figure
 from mixit_titan.runtime.checkpoint_files import problem_of, steps
 from mixit_titan.runtime.trained import load_trained
 
@@ -79,27 +80,30 @@ def head_score(row: dict[str, Any], kind: str) -> float | None:
 
 def draw_timeline(found: dict[str, Any], *, title: str, path: Path) -> None:
     """Draw three panels over training steps: losses, in-context learning score, best heads."""
-    figure = Figure(figsize=(12, 3.8), layout="constrained")
+    figure = Figure(figsize=(11, 4), layout="constrained")
     losses, gain, heads = figure.subplots(1, 3)
     rows = found["rows"]
     at = [row["step"] for row in rows]
-    for name, (first, last) in found["positions"].items():
+    for color, (name, (first, last)) in zip(OTHERS[2:], found["positions"].items(), strict=False):
         label = f"{name}: {first} to {last} tokens of context"
-        losses.plot(at, [row[name] for row in rows], "o-", label=label)
-    losses.set_ylabel("loss")
+        losses.plot(at, [row[name] for row in rows], "o-", color=color, label=label)
+    losses.set_ylabel("loss (nats per token)")
     gain.plot(at, [row["in_context"] for row in rows], "o-", color="black")
+    gain.set_title("in-context learning score", fontsize=9)
     gain.axhline(0, ls=":", color="gray")
-    gain.set_ylabel("in-context learning score (late - early)")
+    gain.set_ylabel("late - early loss (nats per token)")
     for kind in SCORES:
         masses = [head_score(row, kind) for row in rows]
-        drawn = heads.plot(at, masses, "o-", label=f"best {kind} score")
+        heads.plot(at, masses, "o-", color=OUTLINES[kind], label=f"best {kind} score")
         uniform = rows[0]["uniform"][kind]
         if uniform is not None:
-            heads.axhline(uniform, ls=":", color=drawn[0].get_color())
-    heads.set_ylabel("attention mass (dotted: uniform baseline)")
+            heads.axhline(uniform, ls=":", color=OUTLINES[kind])
+    heads.set_ylabel("attention mass")
+    heads.set_title("dotted: uniform baseline", fontsize=9)
     for axes in (losses, gain, heads):
         axes.set_xlabel("step")
-    losses.legend(fontsize=8)
-    heads.legend(fontsize=8)
+        axes.grid(alpha=0.3)
+    for axes in (losses, heads):
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), frameon=False)
     figure.suptitle(title, fontsize=11)
     save_figure(figure, path)

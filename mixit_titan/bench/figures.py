@@ -7,15 +7,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mixit_titan.bench.report import title
-from mixit_titan.plotting import COLORS, OTHER, save_figure
+from mixit_titan.plotting import color_of, legend_below, save_figure
 
 
 def draw_point(found: dict[str, Any], path: Path) -> None:
     """Draw the speeds and ratios of one point as bars."""
     rows = found["variants"]
     names = [row["variant"] for row in rows]
-    colors = [COLORS.get(name, OTHER) for name in names]
-    figure = Figure(figsize=(9, 4))
+    colors = [color_of(name, n) for n, name in enumerate(names)]
+    figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     speeds = [row["tokens_per_s"] for row in rows]
     left.bar(names, speeds, color=colors, yerr=_whiskers(rows, "tokens_per_s", "_quartiles"))
@@ -30,7 +30,6 @@ def draw_point(found: dict[str, Any], path: Path) -> None:
         axes.tick_params(axis="x", rotation=30)
         axes.grid(axis="y", alpha=0.3)
     figure.suptitle(title(found["settings"]), fontsize=9)
-    figure.tight_layout()
     save_figure(figure, path)
 
 
@@ -43,26 +42,27 @@ def _whiskers(rows: list[dict[str, Any]], key: str, interval: str) -> list[list[
 def draw_scan(lines: dict[str, list[dict[str, Any]]], axis: str, path: Path) -> None:
     """Draw a scan as lines; `lines` maps a label for the settings other than `axis` to the points
     along it."""
-    figure = Figure(figsize=(9, 4 * len(lines)))
+    figure = Figure(figsize=(9, 4 * len(lines)), layout="constrained")
     grid = figure.subplots(len(lines), 2, squeeze=False)
     for (label, points), (left, right) in zip(lines.items(), grid, strict=True):
-        for variant in (row["variant"] for row in points[0]["variants"]):
-            _line(points, variant, axis, left, right)
+        for n, row in enumerate(points[0]["variants"]):
+            _line(points, row["variant"], n, axis, left, right)
         left.set_ylabel("tokens/s")
         right.set_ylabel("ratio to standard; dashed: FLOP ratio")
-        left.legend(fontsize=8)
         for axes in (left, right):
             axes.set_xlabel(axis.replace("_", " "))
             axes.grid(alpha=0.3)
             axes.set_title(label, fontsize=9)
-    figure.tight_layout()
+    legend_below(figure, figure.axes[0])
     save_figure(figure, path)
 
 
-def _line(points: list[dict[str, Any]], variant: str, axis: str, left: Axes, right: Axes) -> None:
+def _line(
+    points: list[dict[str, Any]], variant: str, n: int, axis: str, left: Axes, right: Axes
+) -> None:
     rows = [row for point in points for row in point["variants"] if row["variant"] == variant]
     places = [axis_value(point["settings"], axis) for point in points]
-    color = COLORS.get(variant, OTHER)
+    color = color_of(variant, n)
     left.plot(places, [row["tokens_per_s"] for row in rows], "o-", color=color, label=variant)
     right.plot(places, [row["ratio"] for row in rows], "o-", color=color)
     right.plot(places, [row["limit"] for row in rows], "--", color=color)

@@ -9,14 +9,14 @@ from matplotlib.figure import Figure
 from mixit_titan.comparison.curve import AXES, BUDGETS, Axis, crossings
 from mixit_titan.comparison.groups import Group
 from mixit_titan.comparison.report import LOSSES, Comparison
-from mixit_titan.plotting import COLORS, OTHER, save_figure
+from mixit_titan.plotting import OTHER, color_of, legend_below, save_figure
 
 _LABELS = {"steps": "steps", "tokens": "tokens", "flops": "FLOPs", "seconds": "seconds of training"}
 
 
 def draw(comparison: Comparison, path: Path) -> None:
     """Draw the six panels, with crossings of the baseline marked."""
-    figure = Figure(figsize=(13, 8), layout="constrained")
+    figure = Figure(figsize=(11, 7.5), layout="constrained")
     above, below = figure.subplots(2, 3, sharey=True)
     for axes, axis in zip([*above[:2], *below[:2]], AXES, strict=True):
         _over(axes, comparison, axis)
@@ -27,7 +27,7 @@ def draw(comparison: Comparison, path: Path) -> None:
     for row in (above, below):
         row[0].set_ylabel("{} ({})".format(*LOSSES[comparison.loss]))
         row[0].set_ylim(*_range(comparison))
-    above[0].legend()
+    legend_below(figure, above[0])
     figure.suptitle("Dotted: the largest common budget. x: crossings with the baseline")
     save_figure(figure, path)
 
@@ -79,7 +79,7 @@ def _curve(axes: Axes, group: Group, n: int, each: list[np.ndarray], mean: np.nd
 
 
 def _color(group: Group, n: int) -> str:
-    return COLORS.get(group.runs[0].variant, f"C{n}")
+    return color_of(group.runs[0].variant, n)
 
 
 def _range(comparison: Comparison) -> tuple[float, float]:

@@ -60,6 +60,8 @@ def local_files(path: Path, kinds: tuple[str, ...] = KINDS) -> LocalFiles:
         if path.name.endswith(_NOT_TEXT) and not path.name.endswith(kinds):
             raise ConfigError(f"{path} has an unsupported ending: it must be {', '.join(kinds)}")
         return LocalFiles(path.parent, (path.name,))
+    if not path.is_dir():
+        raise ConfigError(f"{path} is neither a file nor a folder: name one with the corpus")
     found = [file for file in _below(path) if file.name.endswith(kinds)]
     for file in found:
         if file.is_symlink() and not file.exists():

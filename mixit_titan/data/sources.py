@@ -112,7 +112,7 @@ def _local(path: str, flag: str = "") -> LocalFiles:
 
 
 def _existing(path: str, flag: str = "") -> Path:
-    if Path(path).exists():
+    if path and Path(path).exists():  # an empty one would be the working directory
         return Path(path)
     if flag:
         raise ConfigError(f"{flag} {path!r} does not exist: name the folder with the files")

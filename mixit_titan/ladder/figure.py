@@ -8,15 +8,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from mixit_titan.ladder.report import Ladder, compared
-from mixit_titan.plotting import COLORS, OTHER, save_figure
+from mixit_titan.plotting import OTHER, color_of, legend_below, save_figure
 
 
 def draw(ladder: Ladder, path: Path) -> None:
     """Draw the three panels for every stack that has runs."""
-    figure = Figure(figsize=(15, 4.6), layout="constrained")
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for n, stack in enumerate(ladder.scale.stacks):
-        color = COLORS.get(stack, ("#d62728", "#17becf", "#8c564b")[n % 3])
+        color = color_of(stack, n)
         _over_flops(left, ladder, stack, color)
         _isoflop(middle, ladder, stack, color)
         _gap(right, ladder, stack, color)
@@ -24,17 +24,19 @@ def draw(ladder: Ladder, path: Path) -> None:
     right.axhline(0, color=OTHER, linewidth=1)
     title = "All runs, and the fit of L(C)"
     left.set(xlabel="FLOPs", ylabel="validation loss (nats per token)", title=title)
-    middle.set(xlabel="N, parameters of the layers", title="IsoFLOP: one line per budget")
+    middle.set(xlabel="N, parameters of the layers", title="IsoFLOP: one line style per budget")
+    middle.set_ylabel("validation loss (nats per token)")
     right.set(
         xlabel=f"FLOPs of {ladder.baseline}",
-        ylabel="nats per token",
+        ylabel="gap (nats per token)",
         title=f"Gap to {ladder.baseline} at equal tokens",
     )
     for axes in (left, middle, right):
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(alpha=0.3)
-    left.legend(fontsize=8)
+        axes.title.set_fontsize(9)
+    legend_below(figure, left)
     save_figure(figure, path)
 
 

@@ -7,22 +7,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mixit_titan.plotting import COLORS, save_figure
+from mixit_titan.plotting import color_of, save_figure
 from mixit_titan.reproduction.exhibit import Shown
+from mixit_titan.reproduction.units import Unit
 from mixit_titan.reproduction.verdicts import cell_name
 
 Chance = Sequence[tuple[str, Callable[[int], float]]]
 """Chance levels: a name, and the accuracy of guessing at each column."""
 
-_OTHERS = ("#17becf", "#d62728", "#8c564b")
-"""For rows that are not variants."""
+_ONE_POINT = {"linestyle": "", "marker": "D", "markersize": 8, "fillstyle": "none"}
+"""The style of a single value of the paper, which no line would show."""
 
 
-def draw_bars(shown: Shown, path: Path) -> str:
-    """Draw a group of bars for each column with the unit of the first one; black lines mark the
-    paper's values. Returns the alternative text."""
+def draw_bars(shown: Shown, path: Path) -> str | None:
+    """Draw a group of bars for each column with the unit of our first results; black lines mark the
+    paper's values in this unit. Returns the alternative text; None as long as nothing is measured.
+    """
     exhibit = shown.exhibit
-    unit = exhibit.unit(shown.columns[0])
+    unit = _measured_unit(shown)
+    if unit is None:
+        return None
     columns = [column for column in shown.columns if exhibit.unit(column) is unit]
     figure = Figure(figsize=(6.4, 3.4))
     axes = figure.subplots()
@@ -32,29 +36,37 @@ def draw_bars(shown: Shown, path: Path) -> str:
             middle = group + (n - (len(shown.rows) - 1) / 2) * width
             ours = shown.ours.get(row, {}).get(column)
             if ours is not None:
-                axes.bar(middle, unit.factor * ours.mean, 0.9 * width, color=_color(n, row))
+                axes.bar(middle, unit.factor * ours.mean, 0.9 * width, color=color_of(row, n))
                 draw_interval(axes, middle, shown, row, column)
             paper = exhibit.paper.get(row, {}).get(column)
             if paper is not None:
-                place = unit.factor * paper
-                axes.hlines(place, middle - width / 2, middle + width / 2, "black", linewidth=2)
+                height, half = unit.factor * paper, width / 2
+                axes.hlines(height, middle - half, middle + half, "black", linewidth=2)
     axes.set_xticks(range(len(columns)), columns)
+    axes.set_xlim(-0.5, len(columns) - 0.5)
     axes.grid(axis="y", alpha=0.3)
-    _finish(axes, shown, [Line2D([], [], color="black", linewidth=2, label="paper")])
+    compared = any(column in row for row in exhibit.paper.values() for column in columns)
+    line = Line2D([], [], color="black", linewidth=2, label="paper")
+    _finish(axes, shown, unit, [line] if compared else [])
     save_figure(figure, path)
     return f"Bar chart of {unit.label}. {in_words(shown, columns)}"
 
 
-def draw_lines(shown: Shown, path: Path, *, linear: bool = False, chance: Chance = ()) -> str:
+def draw_lines(
+    shown: Shown, path: Path, *, linear: bool = False, chance: Chance = ()
+) -> str | None:
     """Draw a line for each row over the columns, which are numbers; dashed: the paper's; dotted:
-    chance levels. Each line is thinner than the one it may cover, so that both stay visible.
-    Returns the alternative text."""
+    chance levels. Where the paper has a single value, it is a diamond. Each line is thinner than
+    the one it may cover, so that both stay visible. Returns the alternative text; None as long as
+    nothing is measured."""
     exhibit = shown.exhibit
-    unit = exhibit.unit(shown.columns[0])
+    unit = _measured_unit(shown)
+    if unit is None:
+        return None
     figure = Figure(figsize=(6.4, 3.4))
     axes = figure.subplots()
     for n, row in enumerate(shown.rows):
-        color = _color(n, row)
+        color = color_of(row, n)
         ours = {int(c): found for c, found in shown.ours.get(row, {}).items() if found is not None}
         means = [unit.factor * found.mean for found in ours.values()]
         above = len(shown.rows) - 1 - n
@@ -63,14 +75,9 @@ def draw_lines(shown: Shown, path: Path, *, linear: bool = False, chance: Chance
         )
         for place in ours:
             draw_interval(axes, place, shown, row, str(place), color)
-        paper = exhibit.paper.get(row, {})
-        axes.plot(
-            [int(column) for column in paper],
-            [unit.factor * x for x in paper.values()],
-            "--",
-            color=color,
-            alpha=0.7,
-        )
+        paper = {int(column): unit.factor * x for column, x in exhibit.paper.get(row, {}).items()}
+        style = _ONE_POINT if len(paper) == 1 else {"linestyle": "--", "alpha": 0.7}
+        axes.plot([*paper], [*paper.values()], color=color, **style)
     places = [int(column) for column in shown.columns]
     guesses = []
     for shade, (name, guess) in zip(("#000000", "#888888"), chance, strict=False):
@@ -82,8 +89,11 @@ def draw_lines(shown: Shown, path: Path, *, linear: bool = False, chance: Chance
     axes.minorticks_off()
     axes.set_xlabel(exhibit.column)
     axes.grid(alpha=0.3)
-    dashed = Line2D([], [], color="gray", linestyle="--", label="paper")
-    _finish(axes, shown, [*([dashed] if exhibit.paper else []), *guesses])
+    styles = [
+        _ONE_POINT if len(row) == 1 else {"linestyle": "--"} for row in exhibit.paper.values()
+    ]
+    of_paper = [Line2D([], [], color="gray", label="paper", **style) for style in styles[:1]]
+    _finish(axes, shown, unit, [*of_paper, *guesses])
     save_figure(figure, path)
     return f"Line chart of {unit.label} over {exhibit.column}. {in_words(shown, shown.columns)}"
 
@@ -101,19 +111,23 @@ def draw_interval(
         )
 
 
-def _color(n: int, row: str) -> str:
-    return COLORS.get(row) or _OTHERS[n % len(_OTHERS)]
+def _measured_unit(shown: Shown) -> Unit | None:
+    """The unit of the first column that has a result of ours which is not only counted."""
+    for column in shown.columns:
+        found = [row[column] for row in shown.ours.values() if row.get(column)]
+        if any(not each.exact for each in found):
+            return shown.exhibit.unit(column)
+    return None
 
 
-def _finish(axes: Axes, shown: Shown, of_paper: list[Line2D]) -> None:
-    unit = shown.exhibit.unit(shown.columns[0])
+def _finish(axes: Axes, shown: Shown, unit: Unit, of_paper: list[Line2D]) -> None:
     axes.set_ylabel(unit.label)
     if unit.factor == 100:
         axes.set_ylim(0, 105)
     if unit.logarithmic:
         axes.set_yscale("log")
     names = [
-        Line2D([], [], color=_color(n, row), linewidth=6, label=row)
+        Line2D([], [], color=color_of(row, n), linewidth=6, label=row)
         for n, row in enumerate(shown.rows)
     ]
     axes.legend(

@@ -99,7 +99,7 @@ def _preset_pairs(plan: Plan) -> int:
     return preset_run("retrieval", plan.scale, []).task.pairs
 
 
-def _draw_figure_2(shown: Shown, path: Path) -> str:
+def _draw_figure_2(shown: Shown, path: Path) -> str | None:
     """Draw with both chance levels: guessing any value, and guessing a value of the sequence, which
     is right with probability 1/m, averaged over m = 1..most."""
     jobs = (job for row in shown.cells.values() for cell in row.values() for job in cell.jobs)

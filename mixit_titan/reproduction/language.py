@@ -98,8 +98,8 @@ TABLE_2_EXHIBIT = Exhibit(
     ),
     cells=_table_2,
     draw=draw_bars,
-    caption="Validation loss (lower is better); black lines: the paper. Texts, tokenizers and "
-    "sizes differ from the paper's: compare the order, not the values.",
+    caption="Validation loss (lower is better); black lines, at paper scale: the paper. Texts, "
+    "tokenizers and sizes differ from the paper's: compare the order, not the values.",
     note=lambda plan: (
         ""
         if plan.scale == "paper"

@@ -216,7 +216,7 @@ def _cell(text: dict[str, str]) -> str:
 
 def _figure(entry: dict[str, Any], out: Path) -> str:
     if entry["figure"] is None:
-        return '<p class="soft">No figure yet, as nothing has been run.</p>'
+        return '<p class="soft">No figure yet, as no result is complete.</p>'
     png = (out / entry["figure"]).read_bytes()
     width, height = (2 * size // 3 for size in struct.unpack(">II", png[16:24]))  # PNG's header
     data = base64.b64encode(png).decode()

@@ -39,6 +39,7 @@ from mixit_titan.runtime.checkpoint_files import (
     newest_to_resume,
     problem_of,
     publish,
+    put_back,
     set_aside,
     unfinished,
 )
@@ -184,6 +185,7 @@ class IdentifiedCheckpointer(CheckpointManager):
 
     def _choose(self) -> int:
         folder = Path(self.folder)
+        put_back(folder)
         found = newest_to_resume(folder)
         clear(folder, found)
         return -1 if found is None else found

@@ -26,9 +26,20 @@ def publish(checkpoint: Path) -> None:
     """Give a written checkpoint its final name. A previous one of that name is deleted last."""
     old = checkpoint.with_name(checkpoint.name.replace("step-", ".replaced-"))
     if checkpoint.exists():
+        shutil.rmtree(old, ignore_errors=True)  # left behind by a kill
         checkpoint.rename(old)
     unfinished(checkpoint).rename(checkpoint)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def put_back(folder: Path) -> None:
+    """Give a previous checkpoint its name again where a kill came before the new one could take
+    it."""
+    for old in folder.glob(".replaced-*"):
+        checkpoint = folder / old.name.replace(".replaced-", "step-")
+        if not checkpoint.exists():
+            logger.info(f"Putting back {checkpoint}: it was not replaced completely")
+            old.rename(checkpoint)
 
 
 def newest_complete(folder: Path, *, before: int | None = None) -> int | None:

@@ -59,11 +59,16 @@ class DamagedCheckpoint(ConfigError):
 def load_state(checkpoint: Path | str, into: dict[str, Any], *, no_dist: bool = False) -> None:
     """`dcp.load` that runs no code: on all ranks, or in this process alone with `no_dist`. What is
     wrong is a ConfigError, the same on all ranks."""
+    reader = TensorReader(checkpoint)
+    if no_dist:
+        reader.read_metadata()  # DCP would log a traceback, and say that the metadata is None
     with explained(checkpoint), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        # torchtitan calls get_lr when it loads its schedulers.
+        warnings.filterwarnings("ignore", "To get the last learning rate")
         dcp.load(
             into,
-            storage_reader=TensorReader(checkpoint),
+            storage_reader=reader,
             planner=PlainPlanner(),
             no_dist=no_dist,
         )

@@ -46,7 +46,8 @@ def array_script(folders: list[str], directives: Directives, *, about: str) -> s
 
 def _head(directives: Directives, about: str) -> list[str]:
     lines = [_line(key, value) for key, value in directives.items() if value is not None]
-    return ["#!/usr/bin/env bash", f"# {about}", *lines]
+    comment = "".join(each if each.isprintable() else " " for each in about)  # on one line
+    return ["#!/usr/bin/env bash", f"# {comment}", *lines]
 
 
 def _line(key: str, value: str) -> str:

@@ -5,9 +5,10 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from rich.console import Console
@@ -21,6 +22,8 @@ from mixit_titan.runtime.heartbeat import heartbeat_file, read_heartbeats
 from mixit_titan.runtime.metrics import read_metrics
 from mixit_titan.runtime.run_state import read_state
 from mixit_titan.tables import literal, screen_table
+
+T = TypeVar("T")
 
 _JOB_BYTES = 256
 _BEATS_MISSED, _SILENT = 12.0, 90.0  # seconds; a network file system may show old times
@@ -61,7 +64,9 @@ def show_status(args: StatusArguments) -> None:
     folders = [Path(name) for name in args.folders] or _all_runs()
     for folder in folders:
         if not _is_run(folder):
-            raise ConfigError(f"{folder} is not a run folder")
+            has_some = any(map(_is_run, folder.glob("*/")))
+            runs = f": name those in it, {folder}/*" if has_some else ""
+            raise ConfigError(f"{folder} is not a run folder{runs}")
     answers = _slurm_answers()
     statuses = [run_status(folder, answers) for folder in folders]
     header = ("run", "state", "step", "loss", "tokens/s", "restarts", "checkpoint", "goodput")
@@ -79,25 +84,23 @@ def show_status(args: StatusArguments) -> None:
 
 
 def run_status(folder: Path, slurm_answers: bool) -> Status:
-    """The row of one run. Never raises: whatever the folder contains, other runs are still
-    shown."""
-    try:
-        return _run_status(folder, slurm_answers)
-    except Exception as error:  # whatever one folder contains, the others are shown
-        kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
-        why = f"cannot be read: {kind}{error}"
-        return Status(str(folder), "?", "-", "-", "-", "-", "-", "-", why)
+    """The row of one run. Never raises: whatever the folder contains, its other cells and other
+    runs are still shown."""
+    problems: list[str] = []
 
+    def read(how: Callable[[], T], otherwise: T) -> T:
+        try:
+            return how()
+        except Exception as error:  # whatever a folder contains
+            kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
+            problems.append(f"cannot be read: {kind}{error}")
+            return otherwise
 
-def _run_status(folder: Path, slurm_answers: bool) -> Status:
-    state, said = _state(folder, slurm_answers)
-    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
-    last = lines[-1] if lines else {}
-    where = read_state(folder)
-    checkpoints = folder / "checkpoint"
-    saved = [newest_complete(checkpoints), *hugging_face_steps(checkpoints)]
-    newest = max((step for step in saved if step is not None), default=None)
-    spent = goodput(folder)
+    state, said = read(lambda: _state(folder, slurm_answers), ("?", ""))
+    last = read(lambda: _last_with_loss(folder), {})
+    where = read(lambda: read_state(folder), None)
+    newest = read(lambda: _newest(folder / "checkpoint"), None)
+    spent = read(lambda: goodput(folder), None)
     requeued = len((text_if_good(folder / "restarts") or "").splitlines())
     return Status(
         folder=str(folder),
@@ -109,8 +112,18 @@ def _run_status(folder: Path, slurm_answers: bool) -> Status:
         restarts=str(max(requeued, spent.restarts if spent else 0)),
         checkpoint="-" if newest is None else f"step-{newest}",
         goodput=_figure(spent.share if spent else None, ".0%"),
-        said=said,
+        said="; ".join(dict.fromkeys([said] * bool(said) + problems)),
     )
+
+
+def _last_with_loss(folder: Path) -> dict[str, Any]:
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+    return lines[-1] if lines else {}
+
+
+def _newest(checkpoints: Path) -> int | None:
+    saved = [newest_complete(checkpoints), *hugging_face_steps(checkpoints)]
+    return max((step for step in saved if step is not None), default=None)
 
 
 def _figure(value: Any, how: str) -> str:

@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from mixit_titan.plotting import COLORS, OTHER, save_figure
+from mixit_titan.plotting import color_of, legend_below, save_figure
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
@@ -12,12 +12,14 @@ def draw(found: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     tasks, stacks = found["tasks"], [each["stack"] for each in found["stacks"]]
-    figure = Figure(figsize=(6 + 0.9 * len(stacks), 2 + 0.5 * max(len(tasks), 5)))
+    figure = Figure(
+        figsize=(6 + 0.9 * len(stacks), 2 + 0.5 * max(len(tasks), 5)), layout="constrained"
+    )
     left, right = figure.subplots(1, 2)
     _tasks_by_stacks(left, found, tasks, stacks)
     _score_by_attention(right, found["stacks"])
     figure.suptitle(f"{found['suite']}, {found['scale']} scale, {found['layers']} layers")
-    figure.tight_layout()
+    legend_below(figure, right, columns=4)
     save_figure(figure, path)
 
 
@@ -36,26 +38,25 @@ def _tasks_by_stacks(plot: Any, found: dict[str, Any], tasks: list[str], stacks:
 
 def _score_by_attention(plot: Any, stacks: list[dict[str, Any]]) -> None:
     markers = itertools.cycle("osD^vP*X")
-    for each in stacks:
+    for n, each in enumerate(stacks):
         if each["score"] is None:
             continue
         plot.errorbar(
             100 * each["attention"],
             100 * each["score"]["mean"],
             100 * each["score"]["std"],
-            color=COLORS.get(each["stack"], OTHER),
+            color=color_of(each["stack"], n),
             marker=next(markers),
             linestyle="",
             capsize=3,
             label=each["stack"],
         )
-    if any(each["score"] for each in stacks):
-        plot.legend(fontsize=8)
     plot.set_xlim(-5, 105)
     plot.set_xticks([0, 25, 50, 75, 100])
     plot.set_ylim(0, 103)
     plot.set_xlabel("layers with attention (%)")
-    plot.set_title("mean over tasks (%)")
+    plot.set_ylabel("test accuracy (%)")
+    plot.set_title("mean over tasks")
     plot.grid(alpha=0.3)
 
 

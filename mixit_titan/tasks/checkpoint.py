@@ -6,6 +6,7 @@ the step, and the model draws nothing.
 """
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ def save_state(
     def write(part: Path) -> None:
         with part.open("wb") as file:  # given a path, torch would hide why it cannot write
             torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())  # before the previous one gives up its name
         if (folder / FILE).exists():
             (folder / FILE).replace(folder / BEFORE)
 

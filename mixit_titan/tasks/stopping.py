@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 _SAID = b"\nInterrupted: stopping after this step and saving; Ctrl-C again to quit now\n"
+_SAID_AGAIN = b"\nInterrupted again: quit without saving\n"
 
 
 class Stopped(SystemExit):
@@ -25,6 +26,7 @@ def noted_signals() -> Iterator[list[int]]:
     def note(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
             if number in noted:
+                os.write(2, _SAID_AGAIN)
                 raise KeyboardInterrupt
             os.write(2, _SAID)
         noted.append(number)

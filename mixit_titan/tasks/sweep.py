@@ -5,6 +5,7 @@ finished one is kept, any other resumes from its checkpoint or starts over.
 """
 
 import itertools
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +21,7 @@ from mixit_titan.jobs.job import Job, Result
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
 from mixit_titan.model.variants import VARIANTS
-from mixit_titan.options import check_once, read_options, typed
+from mixit_titan.options import check_once, option_types, read_known_options, read_options, typed
 from mixit_titan.ranges import Range
 from mixit_titan.tasks.choice import FIRST_SEED, RULE, describe_choice, with_keys
 from mixit_titan.tasks.command import find_device
@@ -29,9 +30,11 @@ from mixit_titan.tasks.job import TASK_MODULES, result_row, task_job
 from mixit_titan.tasks.loop import extra_figures
 from mixit_titan.tasks.models import model_config
 from mixit_titan.tasks.options import parse, preset_run, typed_settings
-from mixit_titan.tasks.settings import Run
+from mixit_titan.tasks.settings import Run, Settings
 from mixit_titan.tasks.sweep_report import write_report
 from mixit_titan.tasks.task import task_class
+
+_PROG = "mixit-titan sweep"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +102,7 @@ class Point:
 def sweep_command(arguments: list[str]) -> None:
     """Train every point of the grid, and report what came out."""
     check_once(arguments, ("--variants", "--grid", "--set"))
-    args = read_options(SweepArguments, arguments, prog="mixit-titan sweep")
+    args = _read(arguments)
     task_class(args.task)
     with typed(typed_settings(read_grid(args.grid), variant="--variants")):
         points = grid_points(args)
@@ -115,6 +118,33 @@ def sweep_command(arguments: list[str]) -> None:
         if args.choose and len(rows) == len(points):
             _write_choice(args, points, rows)
     runner.raise_if_failed()
+
+
+def _read(arguments: list[str]) -> SweepArguments:
+    try:
+        return read_options(SweepArguments, arguments, prog=_PROG)
+    except ConfigError:
+        _refuse_option_of_task(arguments)
+        raise
+
+
+def _refuse_option_of_task(arguments: list[str]) -> None:
+    """Say what to type in place of an option of the task itself, such as --steps."""
+    args, rest = read_known_options(SweepArguments, arguments, prog=_PROG, checked=False)
+    name, equals, value = (rest or [""])[0].partition("=")
+    run = Run(task=task_class(args.task)(), settings=Settings())
+    hint = dict(option_types(run)).get(name)
+    if hint is not None and name not in ("--variant", "--seed"):  # here --variants and --seeds
+        key = name.removeprefix("--")
+        if hint is bool:
+            value = "false" if key.startswith("no-") else "true"
+            key = key.removeprefix("no-")
+        elif not equals:
+            value = next((word for word in rest[1:2] if not word.startswith("--")), "VALUE")
+        said = shlex.quote(f"{key.replace('-', '_')}={value}")
+        raise ConfigError(
+            f"{name} is an option of the task: use --set {said}, or --grid for several values"
+        )
 
 
 def grid_points(args: SweepArguments) -> list[Point]:

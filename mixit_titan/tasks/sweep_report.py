@@ -1,7 +1,6 @@
 """The results of a sweep: mean and standard deviation over seeds, the best of each variant, a
 figure."""
 
-import itertools
 import statistics
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,13 @@ from typing import Any
 from rich.console import Console
 
 from mixit_titan.files import write_json, write_text
-from mixit_titan.plotting import COLORS, save_figure
+from mixit_titan.plotting import color_of, legend_below, save_figure
 from mixit_titan.tables import markdown_table, screen_table
 from mixit_titan.tasks.choice import rank
 from mixit_titan.tasks.loop import extra_figures
 
 Row = dict[str, Any]
 
-_OTHERS = ("C3", "C5", "C6", "C8", "C9")
-"""Colors of stacks without a name, different from those of the variants."""
 _WIDE = 60  # letters below an axis
 
 
@@ -135,11 +132,10 @@ def _plot(task: str, axes: list[str], groups: list[Row], path: Path) -> None:
     others."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.5))
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
     plot = figure.subplots()
     ticks = list(dict.fromkeys(_tick(axes, group) for group in groups))
-    others = itertools.cycle(_OTHERS)
-    for variant in dict.fromkeys(group["variant"] for group in groups):
+    for n, variant in enumerate(dict.fromkeys(group["variant"] for group in groups)):
         means, errors, places = [], [], []
         for place, tick in enumerate(ticks):
             here = [g for g in groups if g["variant"] == variant and _tick(axes, g) == tick]
@@ -148,7 +144,7 @@ def _plot(task: str, axes: list[str], groups: list[Row], path: Path) -> None:
                 places.append(place)
                 means.append(100 * top["mean"])
                 errors.append(100 * top["std"])
-        color = COLORS.get(variant) or next(others)
+        color = color_of(variant, n)
         plot.errorbar(places, means, errors, label=variant, color=color, marker="o", capsize=3)
     long = sum(map(len, ticks)) > _WIDE
     plot.set_xticks(range(len(ticks)), ticks, **({"rotation": 20, "ha": "right"} if long else {}))
@@ -157,7 +153,7 @@ def _plot(task: str, axes: list[str], groups: list[Row], path: Path) -> None:
     plot.set_ylim(0, 103)
     plot.set_title(task)
     plot.grid(alpha=0.3)
-    plot.legend()
+    legend_below(figure, plot)
     save_figure(figure, path)
 
 

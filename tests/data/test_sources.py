@@ -218,6 +218,22 @@ def test_the_kernels_files_are_no_corpus(path: str) -> None:
         find_corpus(path)
 
 
+def test_a_device_or_a_pipe_is_no_corpus(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path in ("/dev/zero", str(tmp_path / "pipe.txt")):
+        with pytest.raises(ConfigError, match=f"^{path} is neither a file nor a folder: name one"):
+            find_corpus(path)
+
+
+def test_no_name_is_not_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^'' does not exist: name a file, a folder, or one of"):
+        find_corpus("")
+
+
 def test_a_text_that_a_disk_does_not_give_is_one_sentence() -> None:
     broken = Path("/proc/self/mem")  # nothing is mapped at its start
     with pytest.raises(ConfigError, match="mem cannot be read: Input/output error"):

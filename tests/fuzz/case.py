@@ -17,8 +17,8 @@ class Case:
 
     @property
     def limit(self) -> float:
-        """Seconds, and more of them for what may be right and then takes long: `doctor` compiles
-        and writes to the disk, a task may be asked for a million examples, a tokenizer may be
+        """Seconds, and more of them for what may be valid and take long: `doctor` compiles and
+        writes to the disk, a task may be given a million examples or tokens, a tokenizer may be
         trained, and lm-eval is imported."""
         works = self.words[0] == "doctor"
         works |= any(word.partition("=")[0] in _WORKS for word in self.words)
@@ -26,4 +26,4 @@ class Case:
 
 
 WORKS = 60.0
-_WORKS = ("--train", "--train-tokenizer", "--tasks", "--eval.tasks")
+_WORKS = ("--train", "--vocab", "--train-tokenizer", "--tasks", "--eval.tasks")

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mixit_titan.runtime.checkpoint_files import clear, newest_complete
+from mixit_titan.runtime.checkpoint_files import (
+    clear,
+    newest_complete,
+    publish,
+    put_back,
+    unfinished,
+)
 
 from .conftest import STEPS, Runs
 
@@ -68,3 +74,41 @@ def test_no_checkpoint_is_whole(tmp_path: Path) -> None:
     assert newest_complete(tmp_path / "nowhere") is None
     (tmp_path / "step-3").mkdir()
     assert newest_complete(tmp_path) is None
+
+
+def _written(checkpoint: Path, content: str) -> None:
+    unfinished(checkpoint).mkdir()
+    (unfinished(checkpoint) / "content").write_text(content)
+
+
+def test_a_kill_between_two_renames_loses_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, rename = tmp_path / "step-5", Path.rename
+    _written(checkpoint, "first")
+    publish(checkpoint)
+    _written(checkpoint, "second")
+
+    def killed(path: Path, target: Path) -> Path:
+        if path == unfinished(checkpoint):
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "rename", killed)
+        publish(checkpoint)
+    assert not checkpoint.exists()
+    put_back(tmp_path)
+    assert (checkpoint / "content").read_text() == "first"
+    assert not [*tmp_path.glob(".replaced-*")]
+
+
+def test_a_checkpoint_is_published_where_a_kill_left_the_one_before(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "step-5"
+    for content in ("first", "second", "third"):
+        _written(checkpoint, content)
+        publish(checkpoint)
+        (tmp_path / ".replaced-5").mkdir()
+        (tmp_path / ".replaced-5" / "content").write_text("older")
+        put_back(tmp_path)
+        assert (checkpoint / "content").read_text() == content

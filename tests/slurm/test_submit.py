@@ -6,6 +6,7 @@ import pytest
 
 from mixit_titan.cli import main
 from mixit_titan.config.shipped import shipped_configs
+from mixit_titan.slurm.job_script import array_script
 
 from .cluster import Cluster
 from .conftest import MIXIT, call
@@ -241,3 +242,10 @@ def test_fewer_nodes_must_fit_too(
     assert "does not fit" not in capsys.readouterr().err
     submit_without_slurm(monkeypatch, tmp_path, *words, "--min-nodes", "1")
     assert "does not fit on 2 x H100" in capsys.readouterr().err
+
+
+def test_what_a_script_says_of_itself_stays_a_comment() -> None:
+    about = "The runs a\ntouch stolen\r\x0b#SBATCH --exclusive"
+    head = array_script(["runs/a"], {}, about=about).splitlines()[:3]
+    assert head[1] == "# The runs a touch stolen  #SBATCH --exclusive"
+    assert head[0] == "#!/usr/bin/env bash" and head[2] == "#SBATCH --array=0-0"

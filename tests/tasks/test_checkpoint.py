@@ -13,7 +13,7 @@ from torch import nn
 
 from mixit_titan.errors import ConfigError
 from mixit_titan.runtime.tensor_reader import is_as_saved
-from mixit_titan.tasks.checkpoint import FILE, load_state, save_state
+from mixit_titan.tasks.checkpoint import BEFORE, FILE, load_state, save_state
 
 DESCRIBED = {"task": "x", "steps": 10}
 
@@ -69,6 +69,20 @@ def test_what_no_run_writes_is_one_sentence(
         ConfigError, match=r"checkpoint.pt does not belong to this run: remove it to start"
     ):
         load_state(tmp_path, *parts(), DESCRIBED)
+
+
+def test_it_is_on_disk_before_the_one_before_gives_up_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path, lambda state: None)
+    there: list[tuple[int, bool]] = []
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda file: there.append((os.fstat(file).st_size, (tmp_path / BEFORE).exists())),
+    )
+    save_state(tmp_path, *parts(), step=5, seconds=1.5, described=DESCRIBED)
+    assert there == [((tmp_path / FILE).stat().st_size, False)]
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

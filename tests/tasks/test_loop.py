@@ -102,7 +102,9 @@ except KeyboardInterrupt:
 def test_a_second_ctrl_c_ends_a_run_at_once() -> None:
     ended = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True)
     assert ended.stdout == f"{int(signal.SIGTERM)} {int(signal.SIGINT)}\nTrue\n"
-    assert "Ctrl-C again to quit now" in ended.stderr
+    first, again = ended.stderr.split("\n\n")
+    assert "Ctrl-C again to quit now" in first
+    assert again == "Interrupted again: quit without saving\n"
 
 
 def test_the_folder_of_a_run(tmp_path: Path, fit: Callable) -> None:
