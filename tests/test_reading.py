@@ -198,6 +198,7 @@ def test_nothing_is_unpickled_but_by_the_restricted_readers() -> None:
         ("data/fast_encoder.py", "json.loads", None, None),  # the same
         ("export/modeling_mixit.py", "json.loads", None, None),  # goes with an exported model
         *((f"gpu_check/{name}.py", "json.loads", None, None) for name in OWN),
+        ("bench/profile.py", "json.loads", None, None),  # what it has just written itself
         ("bench/ranks.py", "json.loads", None, None),  # what a process of its own has just written
         ("json_form.py", "json.loads", None, None),
         ("runtime/watch.py", "json.loads", None, None),  # its own command line

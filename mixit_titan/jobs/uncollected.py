@@ -1,6 +1,8 @@
-"""Imported first by the server that jobs are forked from: what comes after it is imported without
-looking for garbage, as in imports.py. A job looks again."""
+"""Imported first by the server that jobs are forked from: garbage collection is off while the server
+imports the rest, as in imports.py. A job turns it on again."""
 
 import gc
+import sys
 
-gc.disable()
+if "torch" not in sys.modules:  # elsewhere an import has no side effect
+    gc.disable()

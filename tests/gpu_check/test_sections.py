@@ -82,7 +82,7 @@ def test_a_kernel_that_is_wrong_and_one_that_crashes(node: Node, tmp_path: Path)
     node.answer = answer
     found = checks(tmp_path, "parity", "times")
     wrong = found["parity", "160m (12 x 64), length 2,048, drawn signs"]
-    assert wrong.state == "fail" and "too much in documents, backward" in wrong.said
+    assert wrong.state == "fail" and "too large in documents, backward" in wrong.said
     crashed = found["parity", "160m (12 x 64), length 8,192, stored"]
     assert crashed.said == "exit code 1: torch.AcceleratorError: CUDA error"
     assert found["parity", "160m (12 x 64), length 1,000, stored"].state == "fail"  # NaN
@@ -184,7 +184,7 @@ def test_the_speed_of_a_toy_is_not_modeled(node: Node, tmp_path: Path) -> None:
     )
     for scale, modelled in ((rehearsal(), False), (on_gpus(8, "NVIDIA H100"), True)):
         table = section_table("times", scale, node.machine, [])
-        assert ("modelled" in table) == (re.search(r"\([\d.]+\)", table) is not None) == modelled
+        assert ("modeled" in table) == (re.search(r"\([\d.]+\)", table) is not None) == modelled
 
 
 @pytest.mark.parametrize("section", ["doctor", "parity"])

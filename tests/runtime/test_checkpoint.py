@@ -22,7 +22,7 @@ OTHER = {
     "mixit": {
         "--model.mixing.seed 1": "model.mixing.seed is 0 there and 1 here",
         "--debug.seed 1": "debug.seed is 0 there and 1 here",
-        "--training.steps 15": "is at step 20 and training.steps is 15: raise it",
+        "--training.steps 15": "is at step 20, and training.steps is 15: raise it",
         "--model.mixing.recipe official": "model.mixing.std is 'width' there and 'heads' here",
         "--model.mixing.noise sign": "model.mixing.noise is 'gaussian' there and 'sign' here",
         "--model.variant standard": "mixer is 'mixing' there and 'attention' here",

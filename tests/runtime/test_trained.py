@@ -76,7 +76,7 @@ def test_a_checkpoint_can_be_chosen(runs: Runs, tmp_path: Path) -> None:
         ({"model.width": "wide"}, "width is 'wide'"),
         ({"model.layers": True}, "layers is True"),
         ({"model.layers": 5000}, "5000 layers and .* tensors"),
-        ({"model.vocab": 10**6}, "as tok_embeddings.weight, and the model that it describes"),
+        ({"model.vocab": 10**6}, "as tok_embeddings.weight, but the model that it describes"),
         ({"model.mixing.std": []}, r"std is \[\]"),
         ({"frozen": 3}, "frozen is 3, and not a list"),
         ({"mixer": []}, "mixer is a list, and not text"),
