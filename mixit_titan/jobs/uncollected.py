@@ -1,5 +1,5 @@
-"""Imported first by the server that jobs are forked from: garbage collection is off while it imports
-the rest, as in imports.py. A job turns it on again."""
+"""Imported first by the server that jobs are forked from: garbage collection is off while it
+imports the rest, as in imports.py. A job turns it on again."""
 
 import gc
 import sys

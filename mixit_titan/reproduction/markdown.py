@@ -40,12 +40,13 @@ _PLURAL = {HOLDS: "hold", WEAKLY: "hold weakly", FAILS: "do not hold"}
 def summary(found: dict[str, Any]) -> str:
     """Scale, verdicts and environment in two sentences."""
     verdicts = [claim["verdict"] for claim in found["claims"]]
-    counts = ", ".join(_counted(verdicts.count(verdict), verdict) for verdict in VERDICTS)
+    counts = [_counted(verdicts.count(verdict), verdict) for verdict in VERDICTS]
+    judged = f"{len(verdicts)} claims, {', '.join(counts)}" if verdicts else "no claims"
     where = found["environment"]
     steps = f", a rehearsal of {found['steps']} steps" if found["steps"] else ""
     return (
         f"At {found['scale']} scale{steps}, with seeds from {found['first_seed']:,} on: "
-        f"{len(verdicts)} claims, {counts}. Run on {where['device']} with {where['cores']} cores, "
+        f"{judged}. Run on {where['device']} with {where['cores']} cores, "
         f"torch {where['torch']}, Python {where['python']}, mixit_titan {where['mixit_titan']} "
         f"at commit {where['commit'] or 'unknown'}; {found['seconds']:,.0f} s of process time."
     )
