@@ -99,7 +99,7 @@ def _say_next(args: TaskArguments) -> None:
     print(f"The run is in {folder}. Next, for example:")
     if args.run.settings.layer_stack() is not None:
         own = ["--task", name] if ":" in name else []
-        print(f"  {shlex.join(['mixit-titan', 'analyze', str(folder), *own])}")
+        print(f"  {shlex.join(['mixit-titan', 'analyze', 'attention', str(folder), *own])}")
     print(f"  {shlex.join(['mixit-titan', 'sweep', name, '--seeds', '3'])}")
 
 

@@ -1,6 +1,7 @@
 """The results of a sweep: mean and standard deviation over seeds, the best of each variant, a
 figure."""
 
+import shlex
 import statistics
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,12 @@ def write_report(task: str, axes: list[str], rows: list[Row], out: Path, console
     console.print(screen_table(title, header, body, left=len(header)))
     for name in ("sweep.json", "sweep.md", "sweep.png"):
         console.print(f"wrote {out / name}", soft_wrap=True)
-    own = f" --task {task}" if ":" in task else ""
-    console.print("sweep.md names the folder of each run. To look inside one:", soft_wrap=True)
-    console.print(f"  mixit-titan analyze {out / rows[0]['folder']}{own}", soft_wrap=True)
+    layered = [row["folder"] for row in rows if row["variant"] != "lstm"]
+    if layered:
+        own = ["--task", task] if ":" in task else []
+        words = ["mixit-titan", "analyze", "attention", str(out / layered[0]), *own]
+        console.print("sweep.md names the folder of each run. To look inside one:", soft_wrap=True)
+        console.print(f"  {shlex.join(words)}", soft_wrap=True)
 
 
 def _groups(rows: list[Row]) -> list[Row]:

@@ -58,6 +58,8 @@ def test_one_seed_has_no_deviation(tmp_path: Path, capsys: pytest.CaptureFixture
     rows = [row("mixit", "4", 0, 0.5) | {"bits_per_parameter": 1.25}]
     write_report("sums", ["pairs"], rows, tmp_path, Console(width=200))
     assert "±" not in (tmp_path / "sweep.md").read_text()
+    said = capsys.readouterr().out
+    assert f"  mixit-titan analyze attention {tmp_path / rows[0]['folder']}\n" in said
     assert "standard deviation" not in capsys.readouterr().out
 
 

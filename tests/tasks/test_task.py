@@ -65,6 +65,8 @@ def test_a_run_of_an_outside_task_comes_back_only_if_the_task_is_named(
     line = f"task {toy} --variant mixit --length 3 "
     line += " ".join(f"--{key} {value}" for key, value in SMALL.items())
     call(monkeypatch, line)
+    said = capsys.readouterr().out.splitlines()
+    (analyze,) = [words for words in said if words.startswith("  mixit-titan analyze ")]
     (folder,) = (tmp_path / "runs/tasks").iterdir()
     assert re.fullmatch(r"toy_tasks-Copy_mixit_[0-9a-f]{12}", folder.name)
     result = json.loads((folder / "result.json").read_text())
@@ -88,8 +90,8 @@ def test_a_run_of_an_outside_task_comes_back_only_if_the_task_is_named(
     assert task_name(run.task) == toy and run.task.length == 3
     subject = load_analyzed_run(folder, text=None, count=2, task=toy)
     assert [subject.token_name(token) for token in (0, 25, 26)] == ["a", "z", "|"]
-    call(monkeypatch, f"analyze attention {folder} --task {toy}")
-    assert (folder / "analysis" / "attention.png").exists()
+    call(monkeypatch, analyze.removeprefix("  mixit-titan "))
+    assert (tmp_path / folder / "analysis" / "attention.png").exists()
 
 
 def test_a_sweep_of_an_outside_task(
