@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,11 +10,16 @@ from mixit_titan.imports import quick_imports
 
 
 @pytest.fixture
-def frozen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each freeze, whether garbage was being looked for."""
+def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """For each freeze, whether garbage was being looked for. It is at first, which a Trainer of
+    torchtitan in this process may have ended."""
     found: list[bool] = []
     monkeypatch.setattr(gc, "freeze", lambda: found.append(gc.isenabled()))
-    return found
+    enabled = gc.isenabled()
+    gc.enable()
+    yield found
+    if not enabled:
+        gc.disable()
 
 
 def test_nothing_is_looked_through_until_all_is_imported(
