@@ -41,7 +41,7 @@ def task_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def build() -> Callable[..., MixitLlama]:
-    """A model at its start, by variant, depth and recipe."""
+    """A model at initialization, by variant, depth and recipe."""
 
     def build(variant: str, layers: int = 2, recipe: str = "paper", **shape: int) -> MixitLlama:
         sizes = {"width": 32, "heads": 4, "hidden": 48, "vocab": VOCAB, "seq_len": LENGTH} | shape

@@ -83,7 +83,7 @@ def test_a_task(
 def test_a_model_is_at_its_own_start_and_then_trained(
     task_runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Before training, frozen_qk is standard. A `random` model of 2 layers at its start is the
+    """Before training, frozen_qk is standard. A `random` model of 2 layers at initialization is the
     point of depth 2 as well."""
     rows = {}
     for variant in ("standard", "frozen_qk", "random"):
