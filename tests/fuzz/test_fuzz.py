@@ -45,9 +45,32 @@ def test_more_bad_input_ends_in_one_sentence(
 def _try(
     cases: list[tuple[str, int]], server: Forkserver, good: Good, folder: Path, seed: int
 ) -> None:
-    tried = fuzz(server, good, folder, cases=cases, seed=seed, seconds=SECONDS)
+    tried = list(fuzz(server, good, folder, cases=cases, seed=seed, seconds=SECONDS))
+    assert len(tried) == len(cases)
     broken = [end for _, end in tried if isinstance(end, BrokenPromise)]
     assert not broken, "\n\n".join(map(str, broken))
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_what_is_late_is_tried_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+    commands: Forkserver,
+    good: Good,
+    tmp_path: Path,
+    hangs: bool,
+) -> None:
+    """A command that hangs is still a broken promise."""
+    codes = iter([None, 2, None if hangs else 2])
+
+    def scripted(server: Forkserver, words: list[str], folder: Path, *, seconds: float) -> Outcome:
+        said = "mixit-titan: no\n"
+        return Outcome(words=tuple(words), code=next(codes), output=said, folder=folder, new=())
+
+    monkeypatch.setattr("tests.fuzz.run.attempt", scripted)
+    cases = [("words", 0), ("words", 1)]
+    (first, second) = fuzz(commands, good, tmp_path, cases=cases)
+    assert first == ("words", 2)
+    assert isinstance(second[1], BrokenPromise) == hangs and next(codes, "none left") == "none left"
 
 
 TRAIN = f"train {CONFIGS / 'debug_mixit.toml'} --dump_folder run"
