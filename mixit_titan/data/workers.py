@@ -158,7 +158,9 @@ def _send_result(connection: Connection, result: Result) -> None:
         return
     connection.send([(b.split, b.tokens.dtype.str, b.lengths, b.bytes) for b in result])
     for batch in result:
-        connection.send_bytes(batch.tokens)
+        rest = memoryview(batch.tokens.view(np.uint8))
+        while rest:
+            rest = rest[os.write(connection.fileno(), rest) :]
 
 
 def _receive_result(connection: Connection) -> Result:
@@ -166,9 +168,21 @@ def _receive_result(connection: Connection) -> Result:
     if isinstance(result, Exception):
         return result
     return [
-        EncodedBatch(split, np.frombuffer(connection.recv_bytes(), dtype), lengths, sizes)
+        EncodedBatch(split, _receive_tokens(connection, dtype, lengths.sum()), lengths, sizes)
         for split, dtype, lengths, sizes in result
     ]
+
+
+def _receive_tokens(connection: Connection, dtype: str, count: int) -> np.ndarray:
+    """Read tokens into place: `recv_bytes` would copy them three times."""
+    tokens = np.empty(count, dtype)
+    rest = memoryview(tokens.view(np.uint8))
+    while rest:
+        size = os.readv(connection.fileno(), [rest])
+        if size == 0:
+            raise EOFError
+        rest = rest[size:]
+    return tokens
 
 
 @contextlib.contextmanager
