@@ -227,9 +227,11 @@ def _work(encoder: Encoder | FastEncoder, connection: Connection, others: list[C
     tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
     # A thread receives tasks: otherwise both ends could wait for the other to receive.
     threading.Thread(target=_take, args=(connection, tasks), daemon=True).start()
-    with contextlib.suppress(ConnectionError):
-        while (task := tasks.get()) is not None:
-            _send_result(connection, _result(task, encoder))
+    # Another sends results: the next task need not wait while the parent syncs a shard.
+    results: queue.Queue[Result] = queue.Queue(maxsize=1)
+    threading.Thread(target=_give, args=(connection, results), daemon=True).start()
+    while (task := tasks.get()) is not None:
+        results.put(_result(task, encoder))
 
 
 def _take(connection: Connection, tasks: queue.SimpleQueue) -> None:
@@ -239,3 +241,12 @@ def _take(connection: Connection, tasks: queue.SimpleQueue) -> None:
         while True:
             tasks.put(_receive_task(connection))
     tasks.put(None)
+
+
+def _give(connection: Connection, results: queue.Queue[Result]) -> None:
+    """Send results until the other end is closed."""
+    try:
+        while True:
+            _send_result(connection, results.get())
+    except ConnectionError:
+        os._exit(0)
