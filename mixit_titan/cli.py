@@ -255,7 +255,7 @@ def _usage() -> str:
     return (
         "usage: mixit-titan COMMAND ...\n\n"
         "train language models:\n"
-        "  demo                 train all five variants on this machine, compare them\n"
+        "  demo                 train all five variants and compare them\n"
         "  prepare SOURCE       tokenize a corpus into shards\n"
         "  train CONFIG.toml    train a variant with torchtitan's Trainer\n"
         "  submit CONFIG.toml   submit a training run to Slurm\n"
@@ -275,7 +275,7 @@ def _usage() -> str:
         "plan and check:\n"
         "  doctor               check this machine: versions, GPUs, disk, Slurm\n"
         "  params               parameters, FLOPs and memory of a model or a run\n"
-        "  bench [CONFIG.toml]  measure throughput, beside the ratio of FLOPs\n"
+        "  bench [CONFIG.toml]  measure throughput, next to the FLOP ratio\n"
         "  drill CONFIG.toml    rehearse kills, hangs and full disks with a toy run\n\n"
         "Options of a command: mixit-titan COMMAND --help"
     )

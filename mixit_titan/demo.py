@@ -32,7 +32,7 @@ from mixit_titan.tables import markdown_table, screen_table
 
 @dataclass
 class DemoArguments:
-    """Train all five variants on this machine and compare them.
+    """Train all five variants and compare them.
 
     Example: mixit-titan demo --out runs/demo --steps 300
     """

@@ -24,7 +24,7 @@ def make_folder(folder: Path, option: str = "--out") -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"{option} {str(folder)!r} cannot be made ({error.strerror}): name another folder"
+            f"{option} {str(folder)!r} cannot be created ({error.strerror}): name another folder"
         ) from None
 
 

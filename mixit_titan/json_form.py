@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 import typeguard
 
-COUNT = "a whole number from 0 on"
+COUNT = "a non-negative integer"
 NUMBER = "a number, which may be NaN"
 Form = Any
 """int, float (finite), str, bool, dict, list, None, object (anything), COUNT, NUMBER, or a dict,
@@ -116,7 +116,7 @@ _LEAVES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
     dict: ("an object", lambda value: isinstance(value, dict)),
     list: ("a list", lambda value: isinstance(value, list)),
-    int: ("a whole number", lambda value: type(value) is int and abs(value) < _LARGEST),
+    int: ("an integer", lambda value: type(value) is int and abs(value) < _LARGEST),
     COUNT: (COUNT, lambda value: type(value) is int and 0 <= value < _LARGEST),
     float: ("a finite number", lambda value: _is_number(value) and math.isfinite(value)),
     NUMBER: (NUMBER, _is_number),

@@ -73,7 +73,7 @@ class RandomMixing(MixingMatrices):
         sizes = {"heads": heads, "head_width": head_width, "length": length}
         for name, number in (sizes | {"layer": layer, "seed": seed}).items():
             if not isinstance(number, int):
-                raise ConfigError(f"RandomMixing: {name} is {number!r}: it must be a whole number")
+                raise ConfigError(f"RandomMixing: {name} is {number!r}: it must be an integer")
             if number < (name in sizes):
                 raise ConfigError(f"RandomMixing: {name} is {number}: too small")
         if dtype is not None and not getattr(dtype, "is_floating_point", False):

@@ -18,7 +18,7 @@ from mixit_titan.ranges import check_fields
 T = TypeVar("T")
 
 _MODEL_KEY = re.compile(r"\bmodel\.(?:mixing\.)?(\w+)")
-_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_PLAIN = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 
 
 def read_options(form: type[T], words: Sequence[str], *, prog: str, default: Any = None) -> T:
@@ -91,7 +91,7 @@ def typed(options: Mapping[str, str]) -> Iterator[None]:
 
 
 def describe(hint: Any) -> str:
-    """`a whole number`, `'none', 'selective', 'full'`, `a number or 'plain'`"""
+    """`an integer`, `'none', 'selective', 'full'`, `a number or 'plain'`"""
     if hint in _PLAIN:
         return _PLAIN[hint]
     if get_origin(hint) is Literal:

@@ -176,10 +176,11 @@ def _run_text(found: "Estimate", steps: int) -> str:
     return "\n".join(
         [
             f"{found.variant} on {found.ranks} x {found.gpu.name}, modeled, not measured",
-            f"  batch             {at_once} per GPU at once, {found.global_batch_size} per step",
+            f"  batch             {at_once} per GPU and microbatch, "
+            f"{found.global_batch_size} per step",
             f"  {unit} per GPU       " + ", ".join(f"{k} {v / size:.1f}" for k, v in fixed.items()),
-            f"  and with them, of {found.gpu.available / GIB:.1f} GiB (logits and backward do not "
-            "coexist):",
+            f"  plus, by recomputation, out of {found.gpu.available / GIB:.1f} GiB (logits and "
+            "backward do not coexist):",
             "",
             table,
             "  largest local batch: the most rows at once that fit and divide the batch of a step",

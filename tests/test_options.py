@@ -37,11 +37,11 @@ def test_what_is_right() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     {
-        "text --out o --jobs x": "--jobs is 'x': expected a whole number",
-        "text --out o --jobs=x": "--jobs is 'x': expected a whole number",
+        "text --out o --jobs x": "--jobs is 'x': expected an integer",
+        "text --out o --jobs=x": "--jobs is 'x': expected an integer",
         "text --out o --jobs 0": "--jobs is 0: it must be at least 1",
-        "text --out o --jobs": "--jobs needs a value: expected a whole number",
-        "text --out o --jobs --fast": "--jobs needs a value: expected a whole number",
+        "text --out o --jobs": "--jobs needs a value: expected an integer",
+        "text --out o --jobs --fast": "--jobs needs a value: expected an integer",
         "text --out o --rate x": "--rate is 'x': expected a number",
         "text --out o --rate nan": "--rate is nan: it must be a finite number of at most 64 bits",
         "text --out o --kind odl": "--kind is 'odl': expected 'new', 'old'",

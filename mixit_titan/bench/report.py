@@ -154,7 +154,7 @@ def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 
 def _speed_table(found: dict[str, Any]) -> Table:
-    header = ("variant", "tokens/s", "quartiles", "to standard", "95%", "FLOP ratio", "% of it")
+    header = ("variant", "tokens/s", "quartiles", "to standard", "95%", "FLOP ratio", "% of ratio")
     rows = [
         (
             row["variant"],

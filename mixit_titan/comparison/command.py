@@ -105,7 +105,7 @@ def _once(runs: list[TrainingRun]) -> tuple[list[TrainingRun], dict[str, str]]:
     for run in runs:
         key = repr((sorted(run.settings.items(), key=str), run.seeds))
         if first.setdefault(key, run) is not run:
-            again[str(run.folder)] = f"repeats {first[key].folder}, settings and seeds"
+            again[str(run.folder)] = f"repeats {first[key].folder}: same settings and seeds"
     return list(first.values()), again
 
 

@@ -94,6 +94,6 @@ def _caution(comparison: Comparison) -> str:
     if not cut:
         return ""
     return (
-        "Read before their last step, with the learning rate not yet fully decayed: "
+        "Compared before their last step, while the learning rate was still decaying: "
         f"{', '.join(cut)}."
     )

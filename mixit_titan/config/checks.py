@@ -240,7 +240,9 @@ def check_hugging_face(checkpoint: IdentifiedCheckpointer.Config, model: MixitLl
         )
     different = differences_to_llama(theirs, model)
     if different:
-        raise ConfigError(f"{folder} does not fit: {'; '.join(different)}. Set theirs in [model]")
+        raise ConfigError(
+            f"{folder} does not fit: {'; '.join(different)}. Set these values in [model]"
+        )
 
 
 def _check_header(file: Path) -> None:

@@ -92,8 +92,8 @@ def whole_numbers(weights: Sequence[float]) -> tuple[int, ...]:
     parts = tuple(number // common for number in whole)
     if sum(parts) > LONGEST:
         raise ConfigError(
-            f"data.sources: the weights {', '.join(map(str, weights))} would be exact after more "
-            f"than {LONGEST:,} rows only: write them with fewer digits"
+            f"data.sources: the weights {', '.join(map(str, weights))} would be exact only after "
+            f"more than {LONGEST:,} rows: write them with fewer digits"
         )
     return parts
 

@@ -99,7 +99,7 @@ def check_cores(facts: Machine) -> Check:
     usable = float(facts.cores)
     if facts.quota is not None:
         usable = min(usable, facts.quota)
-        fact += f", time for {facts.quota:g} (cgroup)"
+        fact += f", limited to {facts.quota:g} by the cgroup"
     fact += f", {facts.numa_nodes} NUMA node{'s' if facts.numa_nodes > 1 else ''}"
     few = usable < _CORES_PER_GPU * facts.gpus
     advice = f"{facts.gpus} GPUs need {_CORES_PER_GPU} cores each, or they wait for the CPU: "

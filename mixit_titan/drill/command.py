@@ -123,7 +123,7 @@ def _check_same(out: Path, described: dict[str, Any]) -> None:
         raise ConfigError(f"{out} contains a drill with other settings: choose another --out")
     for name in (_UNBROKEN, *FAULTS):  # each is emptied before it is run in
         if (out / name).exists():
-            raise ConfigError(f"{out / name} is not of a drill: choose another --out")
+            raise ConfigError(f"{out / name} was not written by a drill: choose another --out")
     write_json(file, described)
 
 
@@ -167,10 +167,11 @@ def _say_what_next(args: DrillArguments, others: list[str], trials: list[Trial])
     failed = [trial.fault for trial in trials if trial.outcome == "failed"]
     if failed:
         raise RunFailed(
-            f"{len(failed)} of {len(trials)} faults did harm ({', '.join(failed)}): their logs are "
-            f"in {args.out}. Run the same command again to repeat them"
+            f"the run did not recover from {len(failed)} of {len(trials)} faults "
+            f"({', '.join(failed)}): their logs are in {args.out}. Run the same command again to "
+            "repeat them"
         )
     own = [] if args.nproc is None else ["--nproc", str(args.nproc)]
     command = "submit" if args.slurm else "train"
-    print("No fault did harm. Next, the run itself:")
+    print("The run recovered from every fault. Next, the run itself:")
     print(f"  {shlex.join(['mixit-titan', command, args.config, *own, *others])}")

@@ -39,7 +39,7 @@ class GenerateArguments:
     prompts: Path | None = None
     """A file with one prompt per line; text is generated for all of them at once."""
     tokens: Annotated[int | None, COUNT] = None
-    """The largest number of new tokens (default: 200, or as many as the model's length allows)."""
+    """The maximum number of new tokens (default: 200, or as many as the model's length allows)."""
     temperature: Annotated[float, Group("sampling")] = 1.0
     """Below 1, likely tokens are drawn more often. 0: always the most likely token."""
     top_p: float = 1.0
@@ -71,8 +71,8 @@ def run_generate(args: GenerateArguments) -> None:
     rows = [GrowingText(trained.tokenizer, prompt) for prompt in prompts]
     if not all(texts):
         print(
-            "Without a prompt the text begins after an end-of-text token, and training teaches "
-            "nothing about what follows one: add --prompt",
+            "Without a prompt the text begins after an end-of-text token, and the model was "
+            "never trained to predict what follows one: add --prompt",
             file=sys.stderr,
         )
     for piece in shown(texts, rows, new):

@@ -176,6 +176,6 @@ def _judge_stop(runs: Runs, name: str, ended: Ended, sent: list[int]) -> Verdict
         return failed(f"it ended with {ended} instead of {128 + signal.SIGTERM}")
     if problem := runs.incomplete(name, state.step):
         return failed(problem)
-    if f"leaving after step {state.step}, saved" not in runs.log(name).read_text():
+    if f"exiting after step {state.step}, saved" not in runs.log(name).read_text():
         return failed("it stopped and saved, but did not say so")
     return passed(f"asked at step {sent[0]}, saved at step {state.step}")

@@ -144,8 +144,8 @@ _KEYS = dict(
 
 
 def differences_to_llama(theirs: dict[str, Any], model: MixitLlama.Config) -> list[str]:
-    """Say `model.width is 768 and theirs 2048` for each key of [model] that differs from a Hugging
-    Face model's config.json."""
+    """Say `model.width is 768 but the Llama has 2048` for each key of [model] that differs from a
+    Hugging Face model's config.json."""
     shape, recipe, heads = model.shape, model.recipe, theirs.get("num_attention_heads")
     wanted = {"num_key_value_heads": heads, "tie_word_embeddings": False} | theirs
     compared = [(_KEYS[word], ours, wanted.get(word)) for word, ours in hf_sizes(shape).items()]
@@ -166,7 +166,7 @@ def differences_to_llama(theirs: dict[str, Any], model: MixitLlama.Config) -> li
     else:  # a layer that mixes has no keys to group
         compared = [entry for entry in compared if entry[0] != "kv_heads"]
     found = [entry for entry in compared if entry[1] != entry[2]]
-    said = [f"model.{key} is {ours!r} and theirs {their!r}" for key, ours, their in found]
+    said = [f"model.{key} is {ours!r} but the Llama has {their!r}" for key, ours, their in found]
     return list(dict.fromkeys(said))
 
 

@@ -73,7 +73,7 @@ def _read_word(word: str, shape: Shape, stack: Stack, where: str) -> set[Weights
     if part in OUTER_PARTS:
         return _outer(part, bool(at), shape, stack, where)
     if part == "" and at == "":
-        raise ConfigError(f"{shown(word)} in {where} is none of PART, PART@PLACE and @PLACE")
+        raise ConfigError(f"{shown(word)} in {where} is not PART, PART@PLACE or @PLACE")
     pairs = stack.fill(shape.layers)
     layers = read_place(place, shape.layers, where) if at else range(shape.layers)
     there = {(p, n) for n in layers for p in pairs[n].parts if part in ("", p)}

@@ -185,7 +185,7 @@ def read_stack(text: str, layers: int, outer: Iterable[str] = ()) -> Stack:
         found = _WORD.fullmatch(word)
         if found is None or int(found[2] or 1) == 0:
             raise ConfigError(
-                f"{shown(word)} in {where} is none of NAME, NAME*COUNT and NAME@PLACE, such as "
+                f"{shown(word)} in {where} is not NAME, NAME*COUNT or NAME@PLACE, such as "
                 "mixit, mixit*3, mixit@upper or mixit@2-5"
             )
         pair = _pair(found[1], where)
@@ -243,7 +243,6 @@ def read_place(place: str, layers: int, where: str) -> range:
         found = range(int(numbers[1]), int(numbers[2] or numbers[1]) + 1)
     if not found or found[-1] >= layers:
         raise ConfigError(
-            f"{where} says @{place}, and the model has the layers 0 to {layers - 1}: name some of "
-            "them"
+            f"{where} says @{place}, but the layers are 0 to {layers - 1}: name some of those"
         )
     return found

@@ -122,7 +122,7 @@ class MixitTrainer(Trainer):
         except StopAgreed:
             self.checkpointer.save_now(self.step)
             said = self._what_is_saved()
-            logger.info(f"Asked to stop: leaving after step {self.step}, {said}")
+            logger.info(f"Stop requested: exiting after step {self.step}, {said}")
             self._say("stopped", said)
         else:
             self._say("finished", self._what_is_skipped())

@@ -90,7 +90,7 @@ def _print_commands(args: SuiteArguments, cells: list[Cell]) -> None:
     if not left:
         said = "All runs are finished. Next: the same command without --list reports them."
     elif any(not cell.reported(()) for cell in cells):
-        said = "These choose the settings. Next: once they are finished, --list prints the rest."
+        said = "These runs choose the settings. Once they are finished, --list prints the rest."
     else:
         said = "Next: once these are finished, the same command without --list reports them."
     print(said, file=sys.stderr)

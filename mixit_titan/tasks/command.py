@@ -130,7 +130,7 @@ def run_task(
     if not kept and run.settings.warmup > run.settings.steps:
         cut = f"--warmup {run.settings.warmup} was cut to the {run.settings.steps} steps of the run"
         console.print(cut, soft_wrap=True)
-    where = f"{folder} has this run, finished: kept" if kept else f"wrote {folder}"
+    where = f"{folder} already has this finished run: kept" if kept else f"wrote {folder}"
     console.print(where, soft_wrap=True)
     return result
 

@@ -50,8 +50,8 @@ def check_test_lengths(run: "Run") -> None:
         why = _why_not(run.settings, task.positions)
         if why:
             raise ConfigError(
-                f"--test-length {length}: {why}; train a longer one with {flag(key)} {length}, or "
-                "take layers of attention alone, as in --variant standard"
+                f"--test-length {length}: {why}; train at that length with {flag(key)} {length}, "
+                "or use attention in every layer, as in --variant standard"
             )
     for longer in longer_tasks(run).values():
         longer.check()
@@ -89,7 +89,7 @@ def _why_not(settings: "Settings", positions: int) -> str | None:
     fixed = () if stack is None else [pair.mixer for pair in stack.pairs if not pair.attends]
     matrices = [mixer for mixer in fixed if mixer not in _WITHOUT_MATRIX]
     if matrices:
-        return f"the {matrices[0]} matrices of {settings.name!r} have {positions} rows only"
+        return f"the {matrices[0]} matrices of {settings.name!r} have only {positions} rows"
     if fixed or settings.learned_positions:
-        return f"{settings.name!r} has learned vectors for {positions} positions only"
+        return f"{settings.name!r} has learned vectors for only {positions} positions"
     return None

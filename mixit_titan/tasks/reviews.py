@@ -36,7 +36,7 @@ def read_csv(path: str, label_column: str, text_column: str) -> Reviews:
         raise ConfigError(f"--csv {path!r} is not a CSV file in UTF-8: {error}") from None
     for number, (label, text) in enumerate(found, 1):
         if not label or text is None:
-            raise ConfigError(f"row {number} of {path} has no label or no text: mend or remove it")
+            raise ConfigError(f"row {number} of {path} has no label or no text: fix or remove it")
     if len({label for label, _ in found}) < 2:
         raise ConfigError(f"{path} needs reviews of two labels at least in {label_column!r}")
     return found

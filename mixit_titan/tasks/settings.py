@@ -177,8 +177,8 @@ class Settings:
         for key in ("recipe", "noise", "std", "causal"):
             if getattr(self, key) != getattr(Settings, key) and not mixing:
                 raise ConfigError(
-                    f"--{'no-' if key == 'causal' else ''}{key} is a knob of the mixing mixer, "
-                    f"and {self.name!r} has none: leave it out, or take --variant mixit"
+                    f"--{'no-' if key == 'causal' else ''}{key} applies only to mixing layers, "
+                    f"and {self.name!r} has none: leave it out, or use --variant mixit"
                 )
         if self.recipe is not None and self.recipe not in RECIPES:
             raise unknown("recipe", self.recipe, RECIPES)

@@ -168,7 +168,7 @@ def check_examples(task: Task, examples: Examples) -> None:
         ] = not fits
     for problem, is_there in problems.items():
         if is_there:
-            raise ConfigError(f"{task_name(task)} has examples with {problem}: mend its `draw`")
+            raise ConfigError(f"{task_name(task)} has examples with {problem}: fix its `draw`")
 
 
 def _imported(path: str) -> object:

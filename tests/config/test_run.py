@@ -165,9 +165,9 @@ WRONG = {
     "--trainig.steps 5": "unknown key 'trainig' in .*: did you mean 'training'",
     "--model.varient mixit": "did you mean 'model.variant'",
     "--model.mixing.sead 1": "did you mean 'model.mixing.seed'",
-    "--training.steps many": "training.steps in .* is 'many': expected a whole number",
-    "--training.steps 1.5": "training.steps in .* is 1.5: expected a whole number",
-    "--training.steps true": "training.steps in .* is True: expected a whole number",
+    "--training.steps many": "training.steps in .* is 'many': expected an integer",
+    "--training.steps 1.5": "training.steps in .* is 1.5: expected an integer",
+    "--training.steps true": "training.steps in .* is True: expected an integer",
     "--compile.enable 3": "compile.enable in .* is 3: expected true or false",
     "--optimizer.lr fast": "optimizer.lr in .* is 'fast': expected a number",
     "--model.variant mixit*3": r"model.variant 'mixit\*3' is a stack of pairs: name it with",
@@ -282,7 +282,7 @@ def test_a_wrong_model_section(tmp_path: Path, table: str, message: str) -> None
 
 
 WRONG_GROUPS = {
-    'parts = "qk@9"\nlr_factor = 0.1': "says @9, and the model has the layers 0 to 3",
+    'parts = "qk@9"\nlr_factor = 0.1': "says @9, but the layers are 0 to 3",
     'parts = "matrix"\nlr_factor = 0.1': "matches nothing: the layers there .attention. have no",
     'parts = "qk"\nlr_facto = 0.1': "unknown key 'optimizer.groups.lr_facto' .*groups.lr_factor",
     'parts = "qk"\nlr_factor = 0.0': "optimizer.groups.lr_factor is 0.0: it must be above 0",

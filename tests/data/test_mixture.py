@@ -85,5 +85,5 @@ def test_weights_change_from_a_place_on() -> None:
 def test_weights_that_are_no_mixture_are_refused() -> None:
     with pytest.raises(ConfigError, match="no source has a weight above 0"):
         whole_numbers((0, 0.0))
-    with pytest.raises(ConfigError, match=f"exact after more than {LONGEST:,} rows only"):
+    with pytest.raises(ConfigError, match=f"exact only after more than {LONGEST:,} rows"):
         whole_numbers((0.123456789, 1))

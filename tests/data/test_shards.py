@@ -126,7 +126,7 @@ def damage(folder: Path, how: str) -> None:
         "no manifest": r"has no manifest.json, so its token shards are not complete: run mixit",
         "format": r"manifest.json has format 2, and this version reads 1",
         "no splits": r"manifest.json cannot be used \(there is no splits\): delete the folder and",
-        "text": r"tokenizer.eos_id is '256', and not a whole number from 0 on",
+        "text": r"tokenizer.eos_id is '256', and not a non-negative integer",
         "sum": r"tokens of 'train' is not the sum over its shards",
         "path": r"a shard is called '../x'",
         "twice": r"it names a shard twice",

@@ -75,7 +75,7 @@ def test_a_folder_of_somebody_else_is_not_emptied(
     (tmp_path / name).mkdir()
     (tmp_path / name / "thesis.txt").touch()
     assert drill(monkeypatch, tmp_path, "--nproc", "1", "--only", "sigterm") == 2
-    assert f"{tmp_path / name} is not of a drill" in capsys.readouterr().err
+    assert f"{tmp_path / name} was not written by a drill" in capsys.readouterr().err
     assert (tmp_path / name / "thesis.txt").exists()
 
 

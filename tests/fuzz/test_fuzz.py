@@ -80,13 +80,13 @@ HOLES = {
     "task addition --width 0": "--width is 0: it must be in 1..65536",
     "task addition --clip nan": "--clip is nan: it must be above 0",
     f"task addition --width 1{20 * '0'}": "it must be in 1..65536",
-    f"task addition --stack mixit --layers {5000 * '1'}": "expected a whole number",
+    f"task addition --stack mixit --layers {5000 * '1'}": "expected an integer",
     f"task hop --length 1{20 * '0'}": "it must be in 1..10000",
     f"sweep addition --set batch=1{20 * '0'}": "it must be in 1..1048576",
     f"prepare {300 * 'x'} --tokenizer bytes --out out": "cannot be used: File name too long",
     f"prepare stdlib --tokenizer bytes --out {300 * 'x'}": "File name too long",
     f"prepare stdlib --train-tokenizer 1{12 * '0'} --out out": "it must be in 1..16777216",
-    "bench --rounds nan": "--rounds is 'nan': expected a whole number",
+    "bench --rounds nan": "--rounds is 'nan': expected an integer",
     f"bench --width {5000 * '1'}": "it must be a number, or several",
     "bench --tolerance nan": "--tolerance is nan: it must be at least 0",
     f"{TRAIN} --checkpoint.initial_load_path /nowhere": "'/nowhere' is not a folder",
@@ -145,7 +145,7 @@ def test_an_attempt_says_what_happened(commands: Forkserver, tmp_path: Path) -> 
     assert right.code == 0 and not right.sentences and not right.new
     wrong = attempt(commands, ["params", "--ranks", "x"], tmp_path, seconds=SECONDS)
     assert wrong.code == 2
-    assert wrong.sentences == ["mixit-titan: --ranks is 'x': expected a whole number"]
+    assert wrong.sentences == ["mixit-titan: --ranks is 'x': expected an integer"]
     long = ["task", "addition", "--steps", "1000000", "--out", "out"]
     assert attempt(commands, long, tmp_path, seconds=3).timed_out
 

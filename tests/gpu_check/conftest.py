@@ -91,7 +91,7 @@ class Node:
         self.started.append(name)
         folder = these.folder(name)
         state = StateFile(str(folder))
-        these.log(name).write_text("leaving after step 13, saved")
+        these.log(name).write_text("exiting after step 13, saved")
         if name in self.dies:
             return Ended(1, "torch.OutOfMemoryError: CUDA out of memory", 30.0)
         if watch is not None:

@@ -39,7 +39,7 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     (tmp_path / "file").touch()
     for arguments, said in {
-        ("--out", str(tmp_path / "file")): "cannot be made",
+        ("--out", str(tmp_path / "file")): "cannot be created",
         ("--only", "trainin"): "did you mean 'training'?",
     }.items():
         assert call(monkeypatch, *arguments) == 2

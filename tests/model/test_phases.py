@@ -48,7 +48,7 @@ WRONG = {
     "": "is empty",
     "qq": "unknown part 'qq' in optimizer.groups",
     "qk@uper": "unknown place 'uper' .*did you mean 'upper'",
-    "qk@4": "says @4, and the model has the layers 0 to 3",
+    "qk@4": "says @4, but the layers are 0 to 3",
     "qk@0": r"'qk@0' .* matches nothing: the layers there \(mixing .*\) have no qk",
     "matrix@lower": "matches nothing",
     "qk@2": r"'qk@2' .* is frozen for the entire run by the model's layers",

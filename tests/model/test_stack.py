@@ -97,13 +97,13 @@ MISTAKES = {
     "mixit*3": "'mixit*3' is 3 layers, which do not fill model.layers = 4: set the layers to a "
     "multiple of 3",
     "mixit*99999": "is 99999 layers, which do not fill",
-    "mixit*0 standard": "'mixit*0' in the stack 'mixit*0 standard' is none of NAME, NAME*COUNT and",
+    "mixit*0 standard": "'mixit*0' in the stack 'mixit*0 standard' is not NAME, NAME*COUNT or",
     "mixit*2@upper": "'mixit*2@upper' in the stack",
     "mixit@": "'mixit@' in the stack",
     "mixit@uper": "unknown place 'uper' in the stack 'mixit@uper': did you mean 'upper'",
-    "mixit@3-2": "says @3-2, and the model has the layers 0 to 3",
-    "mixit@2-4": "says @2-4, and the model has the layers 0 to 3",
-    "mixit@4": "says @4, and the model has the layers 0 to 3",
+    "mixit@3-2": "says @3-2, but the layers are 0 to 3",
+    "mixit@2-4": "says @2-4, but the layers are 0 to 3",
+    "mixit@4": "says @4, but the layers are 0 to 3",
     "mixit@0-1 standard@1": "'mixit@0-1 standard@1' names layer 1 twice",
     "mixing-freeze-qk standard": "'mixing-freeze-qk' in the stack 'mixing-freeze-qk standard' "
     "freezes 'qk', but the mixing mixer has no queries and keys: remove it",

@@ -189,10 +189,13 @@ def wrong_llamas(root: Path, folder: Path) -> dict[str, tuple[str, str]]:
     shutil.copy(folder / "config.json", bare)
     fits = LLAMAS["llama32"][2]
     return {
-        "shape": (f"{folder}", "does not fit: model.kv_heads is 4 and theirs 2; model.norm_eps"),
+        "shape": (
+            f"{folder}",
+            "does not fit: model.kv_heads is 4 but the Llama has 2; model.norm_eps",
+        ),
         "rope": (
             f"{folder} {fits.replace('--model.rope_factor 32', '')}",
-            "does not fit: model.rope_factor is 1.0 and theirs 32.0. Set theirs in",
+            "does not fit: model.rope_factor is 1.0 but the Llama has 32.0. Set these values in",
         ),
         "kind": (f"{other}", "holds a 'gpt2': only a 'llama' can be loaded"),
         "no folder": (f"{root}/none", "has no config.json of a Hugging Face model"),
@@ -203,7 +206,7 @@ def wrong_llamas(root: Path, folder: Path) -> dict[str, tuple[str, str]]:
         ),
         "recipe": (
             f"{folder} {fits} --model.variant mixit --model.mixing.linear_scale",
-            "does not fit: model.mixing.linear_scale is True and theirs False. Set theirs",
+            "does not fit: model.mixing.linear_scale is True but the Llama has False. Set these",
         ),
     }
 

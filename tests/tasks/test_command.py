@@ -141,7 +141,7 @@ def test_a_few_reviews_are_shown_once(
         "task addition --mixer unifrom": "unknown --mixer 'unifrom': did you mean 'uniform'",
         "task addition --stack mixit@uper": "unknown place 'uper' in the stack 'mixit@uper': did",
         "task addition --stack mixit*3": "is 3 layers, which do not fill --layers = 2",
-        "task addition --stack mixit@2": "says @2, and the model has the layers 0 to 1",
+        "task addition --stack mixit@2": "says @2, but the layers are 0 to 1",
         "task addition --stack uniform-freeze-qk": "the uniform mixer has no queries and keys",
         "task addition --stack window-freeze-matrix": "the window mixer has no matrices to train",
         "task addition --mixer linear --freeze qk": "--freeze names 'qk', but the linear mixer has",
@@ -155,13 +155,13 @@ def test_a_few_reviews_are_shown_once(
         "sweep addition --variants mixti": "unknown variant 'mixti': did you mean 'mixit'",
         "task retrieval --pairs 40 --vocab 64": "only 32 different keys",
         "task retrieval --keys 100 --vocab 64": "only 32 tokens for keys",
-        "task addition --recipe paper": "--recipe is a knob of the mixing mixer",
+        "task addition --recipe paper": "--recipe applies only to mixing layers",
         "task yelp --csv nowhere.csv": "--csv 'nowhere.csv' cannot be read",
         "task yelp --csv REVIEWS --label-column stars": "unknown column of --label-column 'stars'",
         "task yelp --csv NOLABELS": "unknown column of --label-column 'label'",
         "task yelp --csv EMPTY": "row 2 of",
-        "task addition --out /proc/run": "--out '/proc/run' cannot be made (No such file or",
-        "sweep addition --out /proc/run": "--out '/proc/run' cannot be made",
+        "task addition --out /proc/run": "--out '/proc/run' cannot be created (No such file or",
+        "sweep addition --out /proc/run": "--out '/proc/run' cannot be created",
         "sweep adition": "unknown task 'adition'",
         "sweep addition --grid lr": "'lr' is not part of a grid",
         "sweep addition --grid seed=1,2": "use --seeds",
@@ -245,7 +245,7 @@ def test_a_finished_run_is_kept_and_said_to_be(
     for _ in range(2):
         call(monkeypatch, f"task addition {flags} --out {tmp_path / 'run'}")
         printed.append(capsys.readouterr())
-    assert "finished: kept" not in printed[0].err and "finished: kept" in printed[1].err
+    assert "finished run: kept" not in printed[0].err and "finished run: kept" in printed[1].err
     assert printed[0].out == printed[1].out
 
 

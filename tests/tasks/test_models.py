@@ -156,9 +156,9 @@ def test_padding_does_not_count_in_the_pooled_mean() -> None:
             "'mixit standard' is a stack of pairs: name it with --stack",
         ),
         ({"variant": "mixti"}, "unknown variant 'mixti': did you mean 'mixit'"),
-        ({"variant": "standard", "recipe": "paper"}, "--recipe is a knob of the mixing mixer"),
-        ({"variant": "standard", "causal": False}, "--no-causal is a knob of the mixing mixer"),
-        ({"variant": "standard", "noise": "sign"}, "--noise is a knob of the mixing mixer"),
+        ({"variant": "standard", "recipe": "paper"}, "--recipe applies only to mixing layers"),
+        ({"variant": "standard", "causal": False}, "--no-causal applies only to mixing layers"),
+        ({"variant": "standard", "noise": "sign"}, "--noise applies only to mixing layers"),
         ({"variant": "mixit", "recipe": "papr"}, "did you mean 'paper'"),
         ({"variant": "lstm", "freeze": ("mlp",)}, "'lstm' is trained completely"),
         ({"variant": "mixit", "freeze": ("qk",)}, "has no queries and keys"),
@@ -166,7 +166,7 @@ def test_padding_does_not_count_in_the_pooled_mean() -> None:
         ({"variant": "mixit", "stack": "standard"}, r"and so does model.variant = 'mixit'"),
         ({"variant": "mixit", "mixer": "attention"}, "mixes by mixing and model.mixer = 'attent"),
         ({"mixer": "conv"}, "unknown model.mixer 'conv'"),
-        ({"stack": "standard", "recipe": "paper"}, "--recipe is a knob of the mixing mixer"),
+        ({"stack": "standard", "recipe": "paper"}, "--recipe applies only to mixing layers"),
         ({"stack": "mixit*3"}, "is 3 layers, which do not fill model.layers = 2"),
         ({"lr": 0.0}, "--lr is 0.0: it must be above 0"),
         ({"seed": -1}, "--seed is -1"),
@@ -263,5 +263,5 @@ def test_the_size_of_the_mixing_matrices_takes_the_place_of_the_recipes() -> Non
         config = model_config(make_run("addition", f"--digits 4 --variant mixit {words}"))
         spec = config.layers[0].attention.inner_attention.spec
         assert spec.std_low == spec.std_high == pytest.approx(std)
-    with pytest.raises(ConfigError, match="--std is a knob of the mixing mixer"):
+    with pytest.raises(ConfigError, match="--std applies only to mixing layers"):
         Settings(std=0.5).check()

@@ -72,7 +72,7 @@ def test_a_run_of_an_outside_task_comes_back_only_if_the_task_is_named(
     result = json.loads((folder / "result.json").read_text())
     assert result["task"] == result["settings"]["task"] == toy
     call(monkeypatch, line)
-    assert "finished: kept" in capsys.readouterr().err
+    assert "finished run: kept" in capsys.readouterr().err
 
     del sys.modules["toy_tasks"]
     with pytest.raises(SystemExit):
@@ -229,7 +229,7 @@ def test_examples_that_contradict_their_task_are_one_sentence(message: str) -> N
     narrow = dataclasses.make_dataclass("Narrow", [], bases=(Dyck,), frozen=True, kw_only=True)
     narrow.positions = property(lambda self: 3)
     check_examples(narrow(length=task.length), Examples(**right))
-    with pytest.raises(ConfigError, match=f"has examples with .*{message}: mend its `draw`"):
+    with pytest.raises(ConfigError, match=f"has examples with .*{message}: fix its `draw`"):
         check_examples(narrow(length=2), Examples(**right | WRONG_EXAMPLES[message]))
 
 
