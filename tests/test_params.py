@@ -37,7 +37,7 @@ def test_every_shipped_config_is_answered_without_its_data(
 ) -> None:
     call(monkeypatch, "--config", str(shipped_configs()[name]), "--json")
     found = json.loads(capsys.readouterr().out)
-    assert found["fits"] and found["modelled"] and found["gpu"] == "H100"
+    assert found["fits"] and found["modeled"] and found["gpu"] == "H100"
     assert found["ranks"] == (64 if name.startswith("8b") else 8)  # as the file's degrees say
     toy = name.startswith(("debug_", "wikitext2"))
     assert (found["tokens_per_s"] is None) == (found["days"] is None) == toy

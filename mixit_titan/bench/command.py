@@ -15,7 +15,7 @@ from mixit_titan.bench.arguments import LEAST_ROUNDS, BenchArguments, command_li
 from mixit_titan.bench.arithmetic import limits, limits_markdown
 from mixit_titan.bench.compare import compare, comparison_table, measured_otherwise, only_in
 from mixit_titan.bench.figures import draw_point
-from mixit_titan.bench.modelled import lacks_gpu, model_points, modelled_table, why_modelled
+from mixit_titan.bench.modeled import lacks_gpu, model_points, modeled_table, why_modeled
 from mixit_titan.bench.profile import operator_table
 from mixit_titan.bench.ranks import add_efficiency, measure_alone, shards_over_all
 from mixit_titan.bench.report import remarks, tables
@@ -80,11 +80,11 @@ def _model(each: Sequence[BenchArguments], out: Path, console: Console) -> None:
     """Model a config for GPUs on a machine without one."""
     found = model_points(each)
     with writing(out):
-        write_json(out / "modelled.json", found)
+        write_json(out / "modeled.json", found)
     for point in found["points"]:
-        console.print(modelled_table(point))
-    console.print(why_modelled(each[0]))
-    _say(console, f"wrote {out / 'modelled.json'}")
+        console.print(modeled_table(point))
+    console.print(why_modeled(each[0]))
+    _say(console, f"wrote {out / 'modeled.json'}")
 
 
 def _variants(args: BenchArguments) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ class Estimate:
     def as_json(self) -> dict[str, Any]:
         """The estimate as `params --json` prints it."""
         return {
-            "modelled": True,
+            "modeled": True,
             "variant": self.variant,
             "flavor": self.flavor,
             "form": self.form,

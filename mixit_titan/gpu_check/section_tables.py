@@ -6,7 +6,7 @@ from typing import Any
 from mixit_titan.gpu_check.check import Check
 from mixit_titan.gpu_check.parity import TOLERANCE
 from mixit_titan.gpu_check.scale import Row, Scale
-from mixit_titan.gpu_check.times import MIXERS, arithmetic, modelled
+from mixit_titan.gpu_check.times import MIXERS, arithmetic, modeled
 from mixit_titan.model.hardware import find_gpu
 from mixit_titan.tables import markdown_table
 
@@ -105,7 +105,7 @@ def _times(scale: Scale, machine: Machine, checks: Checks) -> str:
             said = "**FAIL**"
         if documents or scale.rehearsal:  # the speed of a toy is not modeled
             return said
-        return f"{said} ({modelled(row, mixer, gpu):.2g})".strip()
+        return f"{said} ({modeled(row, mixer, gpu):.2g})".strip()
 
     rows = [
         (
@@ -149,7 +149,7 @@ def _throughput(scale: Scale, machine: Machine, checks: Checks) -> str:
             check.name,
             row["variant"],
             f"{row['tokens_per_s']:,.0f}",
-            "-" if row["modelled_tokens_per_s"] is None else f"{row['modelled_tokens_per_s']:,.0f}",
+            "-" if row["modeled_tokens_per_s"] is None else f"{row['modeled_tokens_per_s']:,.0f}",
             f"{row['peak_memory_bytes'] / 2**30:.3g}",
             f"{row['estimated_memory_bytes'] / 2**30:.3g}",
         )

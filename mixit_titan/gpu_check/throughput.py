@@ -35,7 +35,7 @@ def _measure(session: Session, ranks: int) -> Verdict:
     if ended.code != 0 or not result.exists():
         return failed(ended)
     rows = [
-        {key: row[key] for key in _KEYS} | _modelled(session, row["variant"], ranks)
+        {key: row[key] for key in _KEYS} | _modeled(session, row["variant"], ranks)
         for row in json.loads(result.read_text())["variants"]
     ]
     figures = {"ranks": ranks, "rows": rows}
@@ -46,12 +46,12 @@ def _measure(session: Session, ranks: int) -> Verdict:
     return passed(f"tokens/s: {said}", **figures)
 
 
-def _modelled(session: Session, variant: str, ranks: int) -> dict[str, float | None]:
+def _modeled(session: Session, variant: str, ranks: int) -> dict[str, float | None]:
     """Return what `params` says about the same run; it says nothing about a toy's speed."""
     # The benchmark trains, and does nothing else.
     settings = {**session.scale.bench, "model.variant": variant, "validator.enable": "false"}
     said = estimated(session.scale, settings, ranks)
     return {
-        "modelled_tokens_per_s": None if said.is_toy else said.tokens_per_s,
+        "modeled_tokens_per_s": None if said.is_toy else said.tokens_per_s,
         "estimated_memory_bytes": said.memory.total,
     }

@@ -68,7 +68,7 @@ def arithmetic(row: Row, variant: str, peak: float) -> float:
     return 1e3 * flops * row.length * row.batch / peak
 
 
-def modelled(row: Row, mixer: str, gpu: Gpu) -> float:
+def modeled(row: Row, mixer: str, gpu: Gpu) -> float:
     """Return the modeled milliseconds of a layer's mixer, forward and backward, with one document
     per row."""
     variant = VARIANTS["mixit" if mixer in ("stored", "generated") else "standard"]

@@ -72,14 +72,14 @@ def test_a_config_for_gpus_is_modeled_without_one(
     file = str(shipped_configs()[name])
     call(monkeypatch, file, "--variants", "mixit", "--out", str(tmp_path))
     said = capsys.readouterr().out
-    found = json.loads((tmp_path / "modelled.json").read_text())
-    assert found["modelled"] and not found["measured"] and not (tmp_path / "bench.json").exists()
+    found = json.loads((tmp_path / "modeled.json").read_text())
+    assert found["modeled"] and not found["measured"] and not (tmp_path / "bench.json").exists()
     (point,) = found["points"]
     standard, mixit = point["variants"]
     assert (standard["variant"], mixit["variant"]) == ("standard", "mixit")
     ranks = 64 if name.startswith("8b") else 8
     same = shipped_estimate(name, "mixit", ranks=ranks, gpu="H100")
-    assert mixit["tokens_per_s"] == same.tokens_per_s and mixit["fits"] and mixit["modelled"]
+    assert mixit["tokens_per_s"] == same.tokens_per_s and mixit["fits"] and mixit["modeled"]
     assert mixit["ratio"] == mixit["tokens_per_s"] / standard["tokens_per_s"]
     assert f"Modeled, not measured: {ranks} x H100, width" in said and "Measured" not in said
     assert f"{same.tokens_per_s:,.0f}" in said
@@ -91,7 +91,7 @@ def test_what_is_modeled_can_be_scanned_and_has_no_plain_llama(
 ) -> None:
     words = [str(shipped_configs()["160m_fineweb_edu"]), "--nproc", "2", "--out", str(tmp_path)]
     call(monkeypatch, *words, "--batch", "8,16", "--variants", "mixit*6 standard*6")
-    points = json.loads((tmp_path / "modelled.json").read_text())["points"]
+    points = json.loads((tmp_path / "modeled.json").read_text())["points"]
     assert [point["settings"]["batch"] for point in points] == [8, 16]
     assert {point["settings"]["ranks"] for point in points} == {2}
     with pytest.raises(SystemExit):

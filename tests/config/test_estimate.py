@@ -105,7 +105,7 @@ def test_steps_and_days_follow_from_the_seconds() -> None:
     assert found.days == pytest.approx(8000 * found.seconds_per_step / 86400)
     assert found.communication_bytes == found.received.weights + found.received.gradients
     said = found.as_json()
-    assert said["modelled"] and said["memory_bytes"]["total"] == found.memory.total
+    assert said["modeled"] and said["memory_bytes"]["total"] == found.memory.total
     assert said["alternatives"][0]["memory"]["total"] == found.memory.total
 
 

@@ -178,13 +178,13 @@ def test_what_was_not_timed_says_why(node: Node, tmp_path: Path) -> None:
 def test_the_speed_of_a_toy_is_not_modeled(node: Node, tmp_path: Path) -> None:
     session = Session(tmp_path, rehearsal(), [])
     (one, _) = throughput(session)
-    assert {row["modelled_tokens_per_s"] for row in one.figures["rows"]} == {None}
+    assert {row["modeled_tokens_per_s"] for row in one.figures["rows"]} == {None}
     assert "| 1 CPU rank | mixit | 330,000 | - | 16 |" in section_table(
         "throughput", session.scale, node.machine, [one]
     )
-    for scale, modelled in ((rehearsal(), False), (on_gpus(8, "NVIDIA H100"), True)):
+    for scale, modeled in ((rehearsal(), False), (on_gpus(8, "NVIDIA H100"), True)):
         table = section_table("times", scale, node.machine, [])
-        assert ("modeled" in table) == (re.search(r"\([\d.]+\)", table) is not None) == modelled
+        assert ("modeled" in table) == (re.search(r"\([\d.]+\)", table) is not None) == modeled
 
 
 @pytest.mark.parametrize("section", ["doctor", "parity"])

@@ -63,12 +63,12 @@ def test_memory_of_an_eager_step_is_that_measured(
     assert point.shape == shape
     measured = peak_memory(lambda: build_steps(variant, point, tmp_path)).accumulating
     step = Step(rows=8, length=shape.seq_len, dtype="float32", recomputation=mode, compiled=False)
-    modelled = step_memory(shape, VARIANTS[variant], step, "stored")
+    modeled = step_memory(shape, VARIANTS[variant], step, "stored")
     # On a CPU the matrices are not packed, and have columns for their transpose, too; and one rank
     # gathers nothing.
     columns = stored_columns(Recipe().matrix_spec(0, shape), torch.device("cpu"))
-    matrices = 4 * shape.layers * shape.heads * shape.seq_len * columns if modelled.mixing else 0
-    total = modelled.total - modelled.gathered - modelled.mixing + matrices
+    matrices = 4 * shape.layers * shape.heads * shape.seq_len * columns if modeled.mixing else 0
+    total = modeled.total - modeled.gathered - modeled.mixing + matrices
     # Selective: eager code gives some of what it has kept back earlier.
     assert total == pytest.approx(measured, rel=0.06 if mode == "selective" else 0.03)
 
@@ -85,8 +85,8 @@ def test_memory_of_a_mixer_without_a_fast_path(mixer: str, documents: str, tmp_p
     point = make_point(f"{sizes} --batch 4 --ac none --documents {documents}")
     measured = peak_memory(lambda: build_steps(mixer, point, tmp_path)).accumulating
     step = Step(rows=4, length=256, documents=documents == "on", dtype="float32", compiled=False)
-    modelled = step_memory(LONG, uniform(mixer), step, None)
-    assert modelled.total - modelled.gathered == pytest.approx(measured, rel=0.04)
+    modeled = step_memory(LONG, uniform(mixer), step, None)
+    assert modeled.total - modeled.gathered == pytest.approx(measured, rel=0.04)
 
 
 def compiled_block(
@@ -148,15 +148,15 @@ def _storage(tensor: torch.Tensor) -> int:
 @pytest.mark.parametrize("variant", ["standard", "frozen_mlp", "random", "mixit"])
 def test_a_compiled_block_keeps_what_the_model_says(variant: str, mode: str) -> None:
     shape = Shape(width=128, layers=1, heads=8, kv_heads=2, hidden=384, vocab=64, seq_len=96)
-    modelled = layer_keeps(shape, VARIANTS[variant].pairs[0], mode, compiled=True)
+    modeled = layer_keeps(shape, VARIANTS[variant].pairs[0], mode, compiled=True)
     if mode == "none":
-        modelled += 2 * 2  # float32 statistics of both norms
+        modeled += 2 * 2  # float32 statistics of both norms
     elif mode == "selective" and variant != "mixit":
         # torchtitan does not list the CPU's attention among what is kept; it does flex, and SDPA
         # on a GPU.
-        modelled -= shape.width + 2 * shape.heads
+        modeled -= shape.width + 2 * shape.heads
     kept, products = compiled_block(shape, VARIANTS[variant], mode)
-    assert kept == modelled
+    assert kept == modeled
     if variant in ("standard", "mixit"):  # two for each linear, and those of model/speed.py
         linears = 7 if variant == "standard" else 5
         again = {"none": 0, "selective": 3 if variant == "standard" else 2, "full": linears - 1}
@@ -169,10 +169,10 @@ def test_a_compiled_block_keeps_the_matrices_of_documents(mixer: str) -> None:
     shape = Shape(width=128, layers=1, heads=8, hidden=384, vocab=64, seq_len=96, window=16)
     positions = (torch.arange(96) % 40).expand(2, -1)
     step = Step(rows=2, length=96, documents=True)
-    modelled = activations(shape, uniform(mixer), step).kept // (2 * step.tokens)
+    modeled = activations(shape, uniform(mixer), step).kept // (2 * step.tokens)
     kept, _ = compiled_block(shape, uniform(mixer), "none", positions)
     # The statistics of both norms; and what turns queries and keys by their positions.
-    assert kept == modelled + 2 * 2 + (2 * shape.head_dim if mixer == "window" else 0)
+    assert kept == modeled + 2 * 2 + (2 * shape.head_dim if mixer == "window" else 0)
 
 
 def test_nothing_is_kept_where_only_the_head_is_trained() -> None:

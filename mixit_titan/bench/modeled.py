@@ -30,13 +30,13 @@ def lacks_gpu(args: BenchArguments) -> bool:
 
 
 def model_points(each: Sequence[BenchArguments]) -> dict[str, Any]:
-    """Return the contents of modelled.json. `each`: the arguments of each point, as in a scan."""
+    """Return the contents of modeled.json. `each`: the arguments of each point, as in a scan."""
     if PLAIN in each[0].variants:
         raise ConfigError(
             "the plain Llama can be measured but not modeled, and this machine has no GPU: leave "
             "it out of --variants"
         )
-    return {"modelled": True, "measured": False, "points": [_model_point(args) for args in each]}
+    return {"modeled": True, "measured": False, "points": [_model_point(args) for args in each]}
 
 
 def _model_point(args: BenchArguments) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _row(point: Point, variant: str, where: str) -> dict[str, Any]:
     return found | {"variant": variant, "limit": speed_limit(rows, point.stack(variant))}
 
 
-def modelled_table(point: dict[str, Any]) -> ScreenTable:
+def modeled_table(point: dict[str, Any]) -> ScreenTable:
     """Return the table of modeled speeds and memory for one point."""
     header = ("variant", "tokens/s", "to standard", "FLOP ratio", "GiB of a GPU", "fits")
     rows = [
@@ -80,7 +80,7 @@ def modelled_table(point: dict[str, Any]) -> ScreenTable:
     return screen_table(gpus, header, rows, no_wrap=True, **style)
 
 
-def why_modelled(args: BenchArguments) -> str:
+def why_modeled(args: BenchArguments) -> str:
     """Say why the run was modeled, and how a small one is measured here."""
     name = args.config or "this run"
     params = "" if args.config is None else f" (assumptions: mixit-titan params --config {name})"
