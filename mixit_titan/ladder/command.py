@@ -11,6 +11,7 @@ from rich.console import Console
 from mixit_titan.config.job import TRAINING_MODULES
 from mixit_titan.config.plan import vocabulary
 from mixit_titan.data.sources import STDLIB
+from mixit_titan.data.token_pairs import token_pair_loss
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.fields import Group
@@ -203,6 +204,7 @@ def _report(plan: Plan, failed: dict[Path, int]) -> Ladder:
     out = plan.args.out
     points, left_out = read_points(plan.runs, failed)
     forecast = read_forecast(out)
+    rows = plan.scale.validation_rows
     ladder = make_ladder(
         plan.args.scale,
         plan.scale,
@@ -210,6 +212,7 @@ def _report(plan: Plan, failed: dict[Path, int]) -> Ladder:
         [run for run, _ in plan.runs],
         points,
         left_out,
+        token_pair_loss(plan.scale.text, seq_len=plan.scale.dial.seq_len, rows=rows),
         forecast,
         changes(forecast, points, plan.largest) if forecast else (),
     )

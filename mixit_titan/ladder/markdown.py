@@ -41,6 +41,11 @@ def notes(ladder: Ladder) -> list[str]:
         "tokens, C the training FLOPs. Losses are in nats per token after the last step, on the "
         f"same {ladder.scale.validation_rows:,} validation rows; 95% intervals are in parentheses."
     ]
+    if ladder.token_pairs is not None:
+        said.append(
+            f"A table of token pairs, counted on the training rows, has {ladder.token_pairs:.3f} "
+            "on these rows: a model that is no better sees nothing but the current token."
+        )
     said += [f"Left out: {name}: {why}." for name, why in ladder.left_out.items()]
     for stack, found in ladder.fits.items():
         said += [f"No fit for {stack}: {why}." for why in found.missing]

@@ -34,6 +34,8 @@ class Ladder:
     gaps: dict[str, Gaps]
     """Stack -> its gaps; the baseline has none."""
     best: dict[str, list[BestSize]]
+    token_pairs: float | None
+    """The loss of a table of token pairs on the same rows; None if it would be too large."""
     forecast: Forecast | None
     changes: Sequence[str]
     """Signs that the forecast has changed since it was frozen."""
@@ -46,6 +48,7 @@ def make_ladder(
     runs: Sequence[LadderRun],
     points: Sequence[Point],
     left_out: dict[str, str],
+    token_pairs: float | None,
     forecast: Forecast | None,
     changes: Sequence[str],
 ) -> Ladder:
@@ -81,6 +84,7 @@ def make_ladder(
             for stack, found in fits.items()
             if found.surface
         },
+        token_pairs=token_pairs,
         forecast=forecast,
         changes=changes,
     )
@@ -98,6 +102,7 @@ def as_json(ladder: Ladder) -> dict[str, Any]:
         "budgets": ladder.scale.budgets,
         "unit": "nats per token",
         "baseline": ladder.baseline,
+        "token_pairs": ladder.token_pairs,
         "runs_planned": len(ladder.runs),
         "runs": [point.as_json() for point in ladder.points],
         "left_out": [{"run": name, "why": why} for name, why in ladder.left_out.items()],

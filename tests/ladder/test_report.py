@@ -15,7 +15,10 @@ CPU = SCALES["cpu"]
 
 
 def test_a_ladder_finds_the_laws_of_its_stacks(ladder: Callable[..., Path]) -> None:
-    found = json.loads((ladder() / "ladder.json").read_text())
+    folder = ladder()
+    found = json.loads((folder / "ladder.json").read_text())
+    assert found["token_pairs"] == 2.5  # of conftest.py
+    assert "A table of token pairs" in (folder / "ladder.md").read_text()
     assert len(found["runs"]) == found["runs_planned"] and not found["left_out"]
     for stack, constants in LAWS.items():
         names = ("E", "A", "alpha", "B", "beta")
