@@ -1,5 +1,6 @@
 """The jobs that the exhibits need."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,12 @@ def test_a_language_model_has_its_seed_everywhere(tmp_path: Path) -> None:
         assert words[words.index("--debug.seed") + 1] == seed and seed in "78"
         if "mixit" in words:
             assert words[words.index("--model.mixing.seed") + 1] == seed
+
+
+def test_language_models_are_compared_with_a_table_of_byte_pairs(tmp_path: Path) -> None:
+    note = EXHIBITS["table2"].note
+    bits = re.search(r"byte pairs has (.*) bits per byte", note(Plan("cpu", tmp_path)))
+    assert 3 < float(bits[1]) < 4 and not note(Plan("paper", tmp_path))
 
 
 def test_reviews_are_for_those_who_have_them(tmp_path: Path) -> None:
