@@ -20,6 +20,7 @@ Axis = Literal["steps", "tokens", "flops", "seconds"]
 AXES: tuple[Axis, ...] = ("steps", "tokens", "flops", "seconds")
 BUDGETS: tuple[Axis, ...] = ("tokens", "flops", "seconds")
 """The quantities that a comparison holds equal."""
+_STEP = 0.01
 Loss = Literal["validation_loss", "bits_per_byte", "test_loss"]
 
 
@@ -36,11 +37,20 @@ class Curve:
         return float(self.at[axis][-1])
 
     def loss_at(self, axis: Axis, budget: float) -> float | None:
-        """The interpolated loss at `budget`; None beyond the ends of the curve."""
+        """The interpolated loss at `budget`; None where it is unknown: beyond the end of the curve
+        (by more than a step of a short run, 1%), and between initialization and the first
+        validation after it."""
         x = self.at[axis]
-        if not x[0] <= budget <= x[-1]:
+        if np.isclose(budget, x[-1], rtol=_STEP):
+            return float(self.loss[-1])
+        if not self._known_from(axis) <= budget <= x[-1]:
             return None
         return float(np.interp(budget, x, self.loss))
+
+    def _known_from(self, axis: Axis) -> float:
+        """The first validation after initialization: a line from there would say nothing."""
+        x = self.at[axis]
+        return float(x[1] if len(x) > 1 and x[0] == 0 else x[0])
 
     def fall_around(self, axis: Axis, budget: float) -> float:
         """The relative drop in loss between the two validations around `budget`; 0 at a
@@ -52,13 +62,14 @@ class Curve:
         return float(1 - self.loss[n] / self.loss[n - 1])
 
     def budget_for(self, axis: Axis, loss: float) -> float | None:
-        """Where the curve first reaches `loss` or less; None if it never does."""
+        """Where the curve first reaches `loss` or less; None if it never does, or somewhere before
+        the first validation."""
         below = np.flatnonzero(self.loss <= loss)
         if not len(below):
             return None
         last = below[0]
-        if last == 0:
-            return float(self.at[axis][0])
+        if self.at[axis][last] <= self._known_from(axis):
+            return None if last and self.loss[last] < loss else float(self.at[axis][last])
         x, y = self.at[axis][last - 1 : last + 1], self.loss[last - 1 : last + 1]
         return float(x[0] + (y[0] - loss) / (y[0] - y[1]) * (x[1] - x[0]))
 

@@ -15,7 +15,7 @@ from mixit_titan.ladder.power_law import PowerLaw
 from mixit_titan.ladder.scales import Scale
 
 _DEEPER = 3
-"""The search goes up to this multiple of the ladder's largest depth."""
+"""The search goes from the ladder's smallest depth to this multiple of its largest."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def best_sizes(
 def _candidates(scale: Scale, stack: str, vocab: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The depths that the stack can fill, with N and FLOPs per token of each."""
     rows = []
-    for depth in range(1, _DEEPER * max(scale.depths) + 1):
+    for depth in range(min(scale.depths), _DEEPER * max(scale.depths) + 1):
         try:
             shape, layers = sized(scale, stack, depth, vocab)
             rows.append((depth, layer_parameters(shape, layers), flops_per_token(shape, layers)))

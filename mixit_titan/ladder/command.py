@@ -10,8 +10,8 @@ from rich.console import Console
 
 from mixit_titan.config.job import TRAINING_MODULES
 from mixit_titan.config.plan import vocabulary
+from mixit_titan.data.bigram import bigram_loss
 from mixit_titan.data.sources import STDLIB
-from mixit_titan.data.token_pairs import token_pair_loss
 from mixit_titan.device import check_device
 from mixit_titan.errors import ConfigError, RunFailed
 from mixit_titan.fields import Group
@@ -19,7 +19,14 @@ from mixit_titan.files import write_json, write_text
 from mixit_titan.jobs.job import Job
 from mixit_titan.jobs.lock import locked
 from mixit_titan.jobs.runner import Runner
-from mixit_titan.ladder.forecast import changes, freeze, read_forecast, stamp
+from mixit_titan.ladder.forecast import (
+    changes,
+    check_of_plan,
+    freeze,
+    is_lost,
+    read_forecast,
+    stamp,
+)
 from mixit_titan.ladder.grid import LadderRun, plan_runs
 from mixit_titan.ladder.jobs import ladder_job
 from mixit_titan.ladder.markdown import markdown, notes, tables
@@ -132,10 +139,13 @@ def run_ladder(args: LadderArguments) -> None:
 
 
 def _check_forecast(plan: Plan) -> None:
-    """Refuse to replace a frozen forecast, or to forecast runs that have been started."""
+    """Refuse a forecast of another ladder, to replace a frozen one, or to forecast runs that have
+    been started."""
+    found = read_forecast(plan.args.out)
+    if found is not None:
+        check_of_plan(found, plan.args.out, plan.largest)
     if not plan.args.forecast:
         return
-    found = read_forecast(plan.args.out)
     if found is not None:
         raise ConfigError(
             f"{plan.args.out / 'forecast.json'} was frozen at {found['date']}: the same command "
@@ -212,9 +222,9 @@ def _report(plan: Plan, failed: dict[Path, int]) -> Ladder:
         [run for run, _ in plan.runs],
         points,
         left_out,
-        token_pair_loss(plan.scale.text, seq_len=plan.scale.dial.seq_len, rows=rows),
+        bigram_loss(plan.scale.text, seq_len=plan.scale.dial.seq_len, rows=rows),
         forecast,
-        changes(forecast, points, plan.largest) if forecast else (),
+        changes(forecast, points, plan.largest) if forecast else is_lost(plan.largest),
     )
     write_json(out / "ladder.json", as_json(ladder))
     write_text(out / "ladder.md", markdown(ladder))

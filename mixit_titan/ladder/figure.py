@@ -22,8 +22,8 @@ def draw(ladder: Ladder, path: Path) -> None:
         _gap(right, ladder, stack, color)
     _forecast(left, ladder)
     right.axhline(0, color=OTHER, linewidth=1)
-    if ladder.token_pairs is not None:
-        left.axhline(ladder.token_pairs, color=OTHER, linestyle=":", label="table of token pairs")
+    if ladder.bigram is not None and ladder.points:
+        left.axhline(ladder.bigram, color=OTHER, linestyle=":", label="bigram table")
     title = "All runs, and the fit of L(C)"
     left.set(xlabel="FLOPs", ylabel="validation loss (nats per token)", title=title)
     middle.set(xlabel="N, parameters of the layers", title="IsoFLOP: one line style per budget")

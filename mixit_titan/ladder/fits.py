@@ -1,11 +1,14 @@
 """The fits of each stack: a surface over N and D, and a curve over FLOPs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mixit_titan.ladder.bootstrap import Fit, TooFew, fit_with_draws
 from mixit_titan.ladder.points import Point, flops, frontier, losses, sizes
+from mixit_titan.ladder.power_law import EXPONENTS, PowerLaw
 
 
 @dataclass(frozen=True)
@@ -45,30 +48,35 @@ def _try(sizes_nK: Any, loss_n: Any) -> tuple[Fit | None, str]:
 
 def surface_json(fit: Fit) -> dict[str, Any]:
     """The parameters of L(N, D) with their intervals."""
-    law = fit.law
-    values = {
-        "E": (law.floor, lambda law: law.floor),
-        "A": (law.scales[0], lambda law: law.scales[0]),
-        "alpha": (law.exponents[0], lambda law: law.exponents[0]),
-        "B": (law.scales[1], lambda law: law.scales[1]),
-        "beta": (law.exponents[1], lambda law: law.exponents[1]),
-    }
-    return _json(fit, values)
+    return _json(
+        fit,
+        {
+            "E": lambda law: law.floor,
+            "A": lambda law: law.scales[0],
+            "alpha": lambda law: law.exponents[0],
+            "B": lambda law: law.scales[1],
+            "beta": lambda law: law.exponents[1],
+        },
+    )
 
 
 def curve_json(fit: Fit) -> dict[str, Any]:
     """The parameters of L(C) with their intervals."""
-    law = fit.law
-    values = {
-        "E": (law.floor, lambda law: law.floor),
-        "A": (law.scales[0], lambda law: law.scales[0]),
-        "gamma": (law.exponents[0], lambda law: law.exponents[0]),
-    }
-    return _json(fit, values)
+    return _json(
+        fit,
+        {
+            "E": lambda law: law.floor,
+            "A": lambda law: law.scales[0],
+            "gamma": lambda law: law.exponents[0],
+        },
+    )
 
 
-def _json(fit: Fit, values: dict[str, Any]) -> dict[str, Any]:
-    found = {
-        name: {"value": value, "interval": fit.interval(of)} for name, (value, of) in values.items()
-    }
-    return {**found, "runs": len(fit.residuals), "error": fit.error}
+def _json(fit: Fit, parameters: dict[str, Callable[[PowerLaw], float]]) -> dict[str, Any]:
+    found: dict[str, Any] = {"runs": len(fit.residuals), "error": fit.error}
+    for name, of in parameters.items():
+        # An interval is widened around the value, but no parameter can leave its range.
+        low, high = (0.0, np.inf) if name in "EAB" else EXPONENTS
+        interval = [float(np.clip(end, low, high)) for end in fit.interval(of)]
+        found[name] = {"value": of(fit.law), "interval": interval}
+    return found

@@ -106,12 +106,31 @@ def changes(
     now = {point.folder: point.loss for point in points}
     for point in forecast["data"]:
         loss = now.get(point["folder"])
-        if loss is not None and loss != point["loss"]:
+        if loss != point["loss"]:
             found.append(
-                f"{point['folder']} had loss {point['loss']:.4f} when the forecast was frozen, and "
-                f"now has {loss:.4f}"
+                f"{point['folder']} had loss {point['loss']} when the forecast was frozen, and now "
+                f"has {'none' if loss is None else loss}"
             )
     return found
+
+
+def is_lost(largest: Iterable[tuple[LadderRun, Path]]) -> list[str]:
+    """The same where there is no forecast.json, although a run has the hash of one."""
+    for _, folder in largest:
+        said = (text_if_good(folder / STAMP, limit=1000) or "").strip()
+        if said:
+            return [f"forecast.json is missing: {folder.name} has the hash of one, {said[:12]}"]
+    return []
+
+
+def check_of_plan(forecast: Forecast, out: Path, largest: Iterable[tuple[LadderRun, Path]]) -> None:
+    """Refuse a forecast of other runs than those that are planned."""
+    planned = {folder.name for _, folder in largest}
+    if not planned.issuperset(row["folder"] for row in forecast["forecast"]):
+        raise ConfigError(
+            f"{out / 'forecast.json'} is of other runs: repeat the options of its ladder, or name "
+            "another --out"
+        )
 
 
 def _hash(content: dict[str, Any]) -> str:

@@ -41,10 +41,10 @@ def notes(ladder: Ladder) -> list[str]:
         "tokens, C the training FLOPs. Losses are in nats per token after the last step, on the "
         f"same {ladder.scale.validation_rows:,} validation rows; 95% intervals are in parentheses."
     ]
-    if ladder.token_pairs is not None:
+    if ladder.bigram is not None:
         said.append(
-            f"A table of token pairs, counted on the training rows, has {ladder.token_pairs:.3f} "
-            "on these rows: a model that is no better sees nothing but the current token."
+            f"A bigram table, counted on the training rows, has {ladder.bigram:.3f} on these rows: "
+            "to be better, a model has to use more than the current token."
         )
     said += [f"Left out: {name}: {why}." for name, why in ladder.left_out.items()]
     for stack, found in ladder.fits.items():
@@ -56,9 +56,9 @@ def notes(ladder: Ladder) -> list[str]:
                 f"{shown(gaps.trend.slope, gaps.trend.interval, 3, sign='+')} nats per tenfold "
                 f"FLOPs: {_TRENDS[gaps.trend.verdict]}."
             )
-    if ladder.forecast is None:
+    if ladder.forecast is None and not ladder.changes:
         said.append("No forecast was frozen before the largest runs were trained (--forecast).")
-    elif not ladder.changes:
+    elif ladder.forecast is not None and not ladder.changes:
         said.append(
             f"The forecast was frozen at {ladder.forecast['date']}, SHA-256 "
             f"{ladder.forecast['sha256']}."

@@ -14,6 +14,7 @@ from mixit_titan.reading import read_end
 from mixit_titan.runtime.metrics import read_metrics
 
 _PER_BYTE = "bits_per_byte"
+_SAME_BUDGET = 1.02  # budgets differ by more than this factor
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,16 @@ def losses(points: Sequence[Point]) -> np.ndarray:
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:
-    """The compute frontier: the runs that no run with at most as many FLOPs beats, by FLOPs."""
-    kept: list[Point] = []
-    for point in sorted(points, key=lambda point: (point.run.flops, point.loss)):
-        if not kept or point.loss < kept[-1].loss:
-            kept.append(point)
-    return kept
+    """The compute frontier, by FLOPs: the runs that no run of the same or a smaller budget beats.
+    Runs of one budget differ by up to a step."""
+
+    def is_beaten(point: Point) -> bool:
+        most = _SAME_BUDGET * point.run.flops
+        return any(
+            (other.loss, other.run.flops) < (point.loss, point.run.flops)
+            for other in points
+            if other.run.flops <= most
+        )
+
+    kept = [point for point in points if not is_beaten(point)]
+    return sorted(kept, key=lambda point: point.run.flops)

@@ -22,7 +22,7 @@ linearly."""
 _STEPS = 120
 _IDLE = 5
 """The number of steps without any improvement after which the fit stops."""
-_EXPONENTS = (0.01, 3.0)
+EXPONENTS = (0.01, 3.0)
 """The range of exponents."""
 _LEAST_FLOOR = 1e-4
 """The smallest E, as a share of the lowest loss."""
@@ -52,11 +52,13 @@ def fit(sizes_nK: np.ndarray, loss_n: np.ndarray) -> PowerLaw:
 def refit(
     sizes_nK: np.ndarray, loss_Bn: np.ndarray, near: PowerLaw | None = None
 ) -> list[PowerLaw]:
-    """Fit one law to each row of losses at the same sizes. `near`: a law to start from, instead of
-    the grid of starting points."""
+    """Fit one law to each row of losses at the same sizes. `near`: a law to start from, with the
+    corners of the grid of starting points instead of all of it."""
     x_nK, center_K = _centered(sizes_nK)
     y_Bn = np.log(loss_Bn)
-    starts_SP = _starts(x_nK.shape[1], loss_Bn.mean(0)) if near is None else _near(near, center_K)
+    starts_SP = _starts(x_nK.shape[1], loss_Bn.mean(0), corners=near is not None)
+    if near is not None:
+        starts_SP = np.concatenate([_near(near, center_K), starts_SP])
     batch, count = len(y_Bn), len(starts_SP)
     theta, cost = minimize(x_nK, np.repeat(y_Bn, count, 0), np.tile(starts_SP, (batch, 1)))
     best_B = cost.reshape(batch, count).argmin(1)
@@ -125,14 +127,16 @@ def _huber(residual_Sn: np.ndarray) -> np.ndarray:
 
 def _bounds(terms: int, y_Sn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     floor = (y_Sn.min() + np.log(_LEAST_FLOOR), y_Sn.max())
-    pairs = [floor, *[(-50.0, 50.0), _EXPONENTS] * terms]
+    pairs = [floor, *[(-50.0, 50.0), EXPONENTS] * terms]
     return np.array([low for low, _ in pairs]), np.array([high for _, high in pairs])
 
 
-def _starts(terms: int, loss_n: np.ndarray) -> np.ndarray:
-    """All combinations of floors and exponents; the terms share the rest of the loss equally."""
+def _starts(terms: int, loss_n: np.ndarray, *, corners: bool) -> np.ndarray:
+    """All combinations of floors and exponents, or of the smallest and largest of them; the terms
+    share the rest of the loss equally."""
+    floors, powers = ((values[0], values[-1]) if corners else values for values in _STARTS.values())
     rows = []
-    for share, *exponents in itertools.product(_STARTS["floor"], *[_STARTS["exponent"]] * terms):
+    for share, *exponents in itertools.product(floors, *[powers] * terms):
         floor = share * loss_n.min()
         scale = np.log((loss_n.mean() - floor) / terms)
         rows.append([np.log(floor), *(v for each in exponents for v in (scale, each))])

@@ -34,8 +34,8 @@ class Ladder:
     gaps: dict[str, Gaps]
     """Stack -> its gaps; the baseline has none."""
     best: dict[str, list[BestSize]]
-    token_pairs: float | None
-    """The loss of a table of token pairs on the same rows; None if it would be too large."""
+    bigram: float | None
+    """The loss of a bigram table on the same rows; None if it would be too large."""
     forecast: Forecast | None
     changes: Sequence[str]
     """Signs that the forecast has changed since it was frozen."""
@@ -48,7 +48,7 @@ def make_ladder(
     runs: Sequence[LadderRun],
     points: Sequence[Point],
     left_out: dict[str, str],
-    token_pairs: float | None,
+    bigram: float | None,
     forecast: Forecast | None,
     changes: Sequence[str],
 ) -> Ladder:
@@ -84,7 +84,7 @@ def make_ladder(
             for stack, found in fits.items()
             if found.surface
         },
-        token_pairs=token_pairs,
+        bigram=bigram,
         forecast=forecast,
         changes=changes,
     )
@@ -102,7 +102,7 @@ def as_json(ladder: Ladder) -> dict[str, Any]:
         "budgets": ladder.scale.budgets,
         "unit": "nats per token",
         "baseline": ladder.baseline,
-        "token_pairs": ladder.token_pairs,
+        "bigram": ladder.bigram,
         "runs_planned": len(ladder.runs),
         "runs": [point.as_json() for point in ladder.points],
         "left_out": [{"run": name, "why": why} for name, why in ladder.left_out.items()],

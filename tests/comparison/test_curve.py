@@ -18,7 +18,17 @@ def test_a_curve_is_straight_between_validations() -> None:
 
 
 def test_a_loss_is_reached_when_it_is_reached_first() -> None:
-    assert curve([0, 10, 20, 30], [6, 3, 5, 3]).budget_for("tokens", 4) == pytest.approx(20 / 3)
+    found = curve([0, 10, 20, 30, 40], [9, 6, 3, 5, 3])
+    assert found.budget_for("tokens", 4) == pytest.approx(10 + 20 / 3)
+    assert found.budget_for("tokens", 6) == 10
+
+
+def test_nothing_is_known_between_initialization_and_the_first_validation() -> None:
+    """A run of a ladder is validated at its end alone."""
+    found = curve([0, 1000], [6, 2])
+    assert found.loss_at("tokens", 900) is None and found.budget_for("tokens", 3) is None
+    assert found.loss_at("tokens", 1005) == found.loss_at("tokens", 995) == 2
+    assert found.loss_at("tokens", 1020) is None
 
 
 def test_curves_that_cross_do_so_where_two_lines_meet() -> None:

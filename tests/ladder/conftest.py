@@ -72,7 +72,7 @@ def ladder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
     monkeypatch.setattr(runner.process, "start", InThisProcess)
     monkeypatch.setattr(runner.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(fits, "fit_with_draws", partial(fits.fit_with_draws, draws=30))
-    monkeypatch.setattr(command, "token_pair_loss", lambda text, **rows: 2.5)
+    monkeypatch.setattr(command, "bigram_loss", lambda text, **rows: 2.5)
     monkeypatch.setattr(figure, "draw", lambda ladder, path: path.touch())
 
     def call(*, broken: str = "", out: Path = tmp_path / "out", **options: object) -> Path:

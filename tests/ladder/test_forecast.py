@@ -106,3 +106,28 @@ def test_something_else_in_its_place_is_one_sentence(frozen: Path, ladder: Ladde
 def test_too_little_for_a_forecast_says_how_much(ladder: Ladder) -> None:
     with pytest.raises(ConfigError, match=r"standard: .* needs at least 7 runs, and there are 4"):
         ladder(forecast=True, budgets=(), **SMALL)
+
+
+def test_a_deleted_forecast_is_noticed(frozen: Path, ladder: Ladder) -> None:
+    ladder(**SMALL)
+    (frozen / "forecast.json").unlink()
+    with pytest.raises(RunFailed, match=r"forecast.json is missing: .* has the hash of one"):
+        ladder(report=True, **SMALL)
+    assert "No forecast was frozen" not in (frozen / "ladder.md").read_text()
+
+
+def test_a_lost_result_is_noticed(frozen: Path, ladder: Ladder) -> None:
+    folder = read(frozen, "forecast.json")["data"][0]["folder"]
+    (frozen / "runs" / folder / "metrics.jsonl").unlink()
+    with pytest.raises(RunFailed, match=f"{folder} had loss .* and now has none"):
+        ladder(report=True, **SMALL)
+
+
+@pytest.mark.parametrize("other", [{"depths": (2, 3, 4)}, {"stacks": ("standard",)}])
+def test_a_forecast_of_another_ladder_is_refused(
+    frozen: Path, ladder: Ladder, other: dict[str, object]
+) -> None:
+    before = (frozen / "ladder.json").read_bytes()
+    with pytest.raises(ConfigError, match="is of other runs"):
+        ladder(report=True, **(SMALL | other))
+    assert (frozen / "ladder.json").read_bytes() == before

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from mixit_titan.ladder.dial import flops_per_token, layer_parameters
+from mixit_titan.ladder.grid import plan_runs
+from mixit_titan.ladder.points import Point, frontier
 from mixit_titan.ladder.scales import SCALES
 from mixit_titan.model.variants import VARIANTS
 from tests.ladder.conftest import LAWS, loss
@@ -17,8 +19,8 @@ CPU = SCALES["cpu"]
 def test_a_ladder_finds_the_laws_of_its_stacks(ladder: Callable[..., Path]) -> None:
     folder = ladder()
     found = json.loads((folder / "ladder.json").read_text())
-    assert found["token_pairs"] == 2.5  # of conftest.py
-    assert "A table of token pairs" in (folder / "ladder.md").read_text()
+    assert found["bigram"] == 2.5  # of conftest.py
+    assert "A bigram table" in (folder / "ladder.md").read_text()
     assert len(found["runs"]) == found["runs_planned"] and not found["left_out"]
     for stack, constants in LAWS.items():
         names = ("E", "A", "alpha", "B", "beta")
@@ -56,3 +58,14 @@ def _best_sizes(found: dict) -> None:
         assert best["depth"] == min(losses, key=losses.get)
         assert best["loss"] == pytest.approx(min(losses.values()), rel=1e-3)
         assert best["depths"][0] <= best["depth"] <= best["depths"][1]
+
+
+def test_runs_of_one_budget_are_compared_although_they_differ_by_a_step() -> None:
+    """The budgets of a real grid: the best run of each, however many FLOPs rounding leaves it."""
+    runs = [run for run in plan_runs(CPU, 320, 1) if run.stack == "standard" and run.budget]
+    points = [Point(run, str(n), loss("standard", run.params, run.tokens), None)
+              for n, run in enumerate(runs)]  # fmt: skip
+    assert len({run.flops for run in runs}) > len(CPU.budgets)
+    best = [min((p for p in points if p.run.budget == budget), key=lambda p: p.loss)
+            for budget in CPU.budgets]  # fmt: skip
+    assert frontier(points) == best

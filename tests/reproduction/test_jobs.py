@@ -154,9 +154,9 @@ def test_a_language_model_has_its_seed_everywhere(tmp_path: Path) -> None:
             assert words[words.index("--model.mixing.seed") + 1] == seed
 
 
-def test_language_models_are_compared_with_a_table_of_byte_pairs(tmp_path: Path) -> None:
+def test_language_models_are_compared_with_a_bigram_table(tmp_path: Path) -> None:
     note = EXHIBITS["table2"].note
-    bits = re.search(r"byte pairs has (.*) bits per byte", note(Plan("cpu", tmp_path)))
+    bits = re.search(r"bigram table has (.*) bits per byte", note(Plan("cpu", tmp_path)))
     assert 3 < float(bits[1]) < 4 and not note(Plan("paper", tmp_path))
 
 

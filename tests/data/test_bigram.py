@@ -1,4 +1,4 @@
-"""The table of token pairs, compared with one that is counted in plain Python."""
+"""The loss of a bigram table, compared with one that is counted in plain Python."""
 
 import math
 from collections import Counter
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mixit_titan.data.bigram import bigram_loss
 from mixit_titan.data.prepare import prepare
 from mixit_titan.data.sources import find_corpus
-from mixit_titan.data.token_pairs import token_pair_loss
 
 END = 256
 TEXTS = ["abab", "the cat sat", "a cat, a hat", "hat"]
@@ -35,19 +35,19 @@ def test_it_is_the_table_of_the_training_documents(tmp_path: Path) -> None:
     expected = -sum(math.log((seen[a, b] + share[b]) / (first[a] + 1)) for a, b in asked) / len(
         asked
     )
-    assert token_pair_loss(str(folder), seq_len=3, rows=100) == pytest.approx(expected, rel=1e-12)
+    assert bigram_loss(str(folder), seq_len=3, rows=100) == pytest.approx(expected, rel=1e-12)
 
 
 def test_only_the_rows_that_runs_validate_on_are_asked(tmp_path: Path) -> None:
     folder = prepared(tmp_path)
-    found = {token_pair_loss(str(folder), seq_len=2, rows=rows) for rows in (1, 2, 3)}
+    found = {bigram_loss(str(folder), seq_len=2, rows=rows) for rows in (1, 2, 3)}
     assert len(found) == 2  # `hat` and its end are two rows
 
 
 def test_there_is_none_without_the_text_or_with_a_large_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert token_pair_loss(str(tmp_path / "gone"), seq_len=2, rows=1) is None
+    assert bigram_loss(str(tmp_path / "gone"), seq_len=2, rows=1) is None
     folder = prepared(tmp_path)
-    monkeypatch.setattr("mixit_titan.data.token_pairs._LARGEST", 256)
-    assert token_pair_loss(str(folder), seq_len=2, rows=1) is None
+    monkeypatch.setattr("mixit_titan.data.bigram._LARGEST", 256)
+    assert bigram_loss(str(folder), seq_len=2, rows=1) is None
