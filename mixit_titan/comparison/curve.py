@@ -54,10 +54,12 @@ class Curve:
 
     def fall_around(self, axis: Axis, budget: float) -> float:
         """The relative drop in loss between the two validations around `budget`; 0 at a
-        validation."""
+        validation, and where the loss is unknown."""
         x = self.at[axis]
         n = int(np.searchsorted(x, budget))
-        if n in (0, len(x)) or np.isclose(x[n], budget):
+        if n == len(x) or np.isclose(x[n], budget) or np.isclose(budget, x[-1], rtol=_STEP):
+            return 0.0
+        if budget < self._known_from(axis):
             return 0.0
         return float(1 - self.loss[n] / self.loss[n - 1])
 

@@ -1,7 +1,7 @@
 """The sentences below the tables: results in words, and what limits the comparison."""
 
-from mixit_titan.comparison.curve import BUDGETS
-from mixit_titan.comparison.groups import Group
+from mixit_titan.comparison.curve import BUDGETS, Axis
+from mixit_titan.comparison.groups import Figure, Group
 from mixit_titan.comparison.report import Comparison, reaches
 
 _STEEP = 0.05
@@ -22,12 +22,12 @@ def sentences(comparison: Comparison) -> list[str]:
     said.append("Seconds are wall-clock time, so other work on the machine counts in them.")
     if any(len(group.runs) == 1 for group in comparison.groups):
         said.append("A group of one run has no interval; a second seed would give one.")
-    said += [_sparse(comparison), _caution(comparison)]
+    said += [_unknown(comparison), _sparse(comparison), _caution(comparison)]
     said += [
         f"Goodput of {run.folder}: {run.goodput}"
         for group in comparison.groups
         for run in group.runs
-        if run.goodput
+        if run.goodput and run.goodput.restarts
     ]
     return [sentence for sentence in said if sentence]
 
@@ -65,6 +65,25 @@ def _tokenizers(comparison: Comparison) -> str:
     )
 
 
+def _unknown(comparison: Comparison) -> str:
+    """A note on groups whose first validation is after a budget."""
+    names = [
+        group.name
+        for group in comparison.groups
+        if any(_at_budget(comparison, group, axis) is None for axis in BUDGETS)
+    ]
+    if not names:
+        return ""
+    return (
+        f"Not known where there is a dash, before the first validation: {', '.join(names)}. "
+        "Validate more often (validator.freq)."
+    )
+
+
+def _at_budget(comparison: Comparison, group: Group, axis: Axis) -> Figure | None:
+    return group.at(axis, comparison.budget(axis))
+
+
 def _sparse(comparison: Comparison) -> str:
     """A note on sparse validations: linear interpolation overestimates a convex loss curve."""
     names = [
@@ -89,7 +108,11 @@ def _caution(comparison: Comparison) -> str:
     cut = [
         group.name
         for group in comparison.groups
-        if any(comparison.budget(axis) < 0.99 * group.end(axis) for axis in BUDGETS)
+        if any(
+            comparison.budget(axis) < 0.99 * group.end(axis)
+            and _at_budget(comparison, group, axis) is not None
+            for axis in BUDGETS
+        )
     ]
     if not cut:
         return ""
