@@ -1,6 +1,7 @@
 """`mixit-titan compare`: runs side by side, at equal tokens, FLOPs and seconds of training."""
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,14 +87,20 @@ def compare(folders: Sequence[Path]) -> Comparison:
 
 
 def _of_one_text(runs: list[TrainingRun]) -> tuple[list[TrainingRun], dict[str, str]]:
-    """The runs that were validated on the same text as the first, and why the others were not."""
-    same = [run for run in runs if run.text == runs[0].text]
-    others = [run for run in runs if run.text != runs[0].text]
-    return same, {str(run.folder): _unlike(run, runs[0]) for run in others}
+    """The runs that were validated on the text of most of them, and why the others were not."""
+    counts = Counter(repr(run.text) for run in runs)
+    most = max(counts, key=counts.get, default="")  # of equal counts the first
+    same = [run for run in runs if repr(run.text) == most]
+    others = [run for run in runs if repr(run.text) != most]
+    return same, {str(run.folder): _unlike(run, same[0]) for run in others}
 
 
 def _unlike(run: TrainingRun, first: TrainingRun) -> str:
-    if run.accuracy is None and first.accuracy is None:
+    if (run.accuracy is None) != (first.accuracy is None):
+        kinds = ("a training run", "a run of a task")
+        here, there = (kinds[each.accuracy is not None] for each in (run, first))
+        return f"is {here}, and {first.folder} is {there}"
+    if run.accuracy is None:
         return f"was validated on other text, or on other rows of it, than {first.folder}"
     return f"is not of the same task at the same difficulty as {first.folder}"
 

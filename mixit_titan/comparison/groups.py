@@ -93,12 +93,23 @@ def group_runs(runs: Sequence[TrainingRun], loss: Loss) -> list[Group]:
 def _names(first: Sequence[TrainingRun]) -> list[str]:
     names = []
     for run in first:
-        others = [each for each in first if each.variant == run.variant and each is not run]
-        differing = [
-            key
-            for key, value in run.settings.items()
-            if any(each.settings.get(key) != value for each in others)
-        ]
-        own = [f"{key.rpartition('.')[2]} {run.settings[key]}" for key in differing]
+        alike = [each for each in first if each.variant == run.variant]
+        own = [f"{key.rpartition('.')[2]} {run.settings.get(key)}" for key in _telling(alike)]
         names.append(", ".join([run.variant, *own]))
     return names
+
+
+def _telling(alike: Sequence[TrainingRun]) -> list[str]:
+    """The fewest settings that tell these runs apart, chosen one by one."""
+    keys = list(dict.fromkeys(key for run in alike for key in run.settings))
+    chosen: list[str] = []
+
+    def apart(keys: Sequence[str]) -> int:
+        return len({repr([run.settings.get(key) for key in keys]) for run in alike})
+
+    while apart(chosen) < len(alike):
+        best = max(keys, key=lambda key: apart([*chosen, key]))
+        if apart([*chosen, best]) == apart(chosen):
+            return chosen
+        chosen.append(best)
+    return chosen

@@ -13,6 +13,7 @@ LOSSES = {
     "test_loss": ("test loss", "nats per answer"),
 }
 """The name of each kind of loss, and its unit."""
+NAMES: dict[Axis, str] = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,10 @@ class Comparison:
 
     @property
     def baseline(self) -> Group:
-        """The group that the others are compared with: `standard`, or else the first one named."""
+        """The group that the others are compared with: `standard`, the best of several, or else the
+        first one named."""
         standard = [group for group in self.groups if group.runs[0].variant == "standard"]
-        return (standard or self.groups)[0]
+        return min(standard, key=lambda group: group.final.mean, default=self.groups[0])
 
     @property
     def crossings(self) -> list[Crossing]:
@@ -70,6 +72,24 @@ class Comparison:
         if len(there) < min(2, len(self.groups)):
             return None
         return min(there, key=lambda group: found[group.name].mean)
+
+    def rivals(self, axis: Axis) -> list[Group]:
+        """The groups whose intervals overlap with that of the best at the common budget: which of
+        them is better is undecided."""
+        best = self.best(axis)
+        if best is None:
+            return []
+        others = [group for group in self.groups if group is not best]
+        found = {group.name: group.at(axis, self.budget(axis)) for group in (best, *others)}
+        ours = found[best.name].interval
+        return [
+            group
+            for group in others
+            if ours
+            and (theirs := found[group.name])
+            and theirs.interval
+            and theirs.interval[0] <= ours[1]
+        ]
 
 
 def reaches(group: Group, base: Group) -> dict[str, float]:

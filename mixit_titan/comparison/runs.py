@@ -169,7 +169,7 @@ def _check_lines(lines: Sequence[dict[str, Any]], state: RunState | None) -> Non
         raise CannotCompare("has not been validated yet (validator.freq)")
     since = _diverged_at(lines, state)
     if since is not None:
-        raise CannotCompare(f"has diverged: it is not finite from step {since:,} on")
+        raise CannotCompare(f"has diverged: its loss is not finite from step {since:,} on")
     for line in lines:
         rate, tokens = line.get("tokens_per_s"), line.get("tokens")
         if line.get("loss") is not None and not (rate and rate > 0 and isinstance(tokens, int)):

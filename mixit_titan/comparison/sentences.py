@@ -2,7 +2,7 @@
 
 from mixit_titan.comparison.curve import BUDGETS, Axis
 from mixit_titan.comparison.groups import Figure, Group
-from mixit_titan.comparison.report import Comparison, reaches
+from mixit_titan.comparison.report import NAMES, Comparison, reaches
 
 _STEEP = 0.05
 """The relative drop in loss between two validations above which interpolating is inaccurate."""
@@ -22,6 +22,7 @@ def sentences(comparison: Comparison) -> list[str]:
     said.append("Seconds are wall-clock time, so other work on the machine counts in them.")
     if any(len(group.runs) == 1 for group in comparison.groups):
         said.append("A group of one run has no interval; a second seed would give one.")
+    said += [_undecided(comparison, axis) for axis in BUDGETS]
     said += [_unknown(comparison), _sparse(comparison), _caution(comparison)]
     said += [
         f"Goodput of {run.folder}: {run.goodput}"
@@ -65,6 +66,17 @@ def _tokenizers(comparison: Comparison) -> str:
     )
 
 
+def _undecided(comparison: Comparison, axis: Axis) -> str:
+    rivals = comparison.rivals(axis)
+    if not rivals:
+        return ""
+    names = "; ".join(group.name for group in rivals)
+    return (
+        f"Undecided at equal {NAMES[axis]}: the interval of {comparison.best(axis).name} overlaps "
+        f"with that of {names}."
+    )
+
+
 def _unknown(comparison: Comparison) -> str:
     """A note on groups whose first validation is after a budget."""
     names = [
@@ -75,7 +87,7 @@ def _unknown(comparison: Comparison) -> str:
     if not names:
         return ""
     return (
-        f"Not known where there is a dash, before the first validation: {', '.join(names)}. "
+        f"Not known where there is a dash, before the first validation: {'; '.join(names)}. "
         "Validate more often (validator.freq)."
     )
 
@@ -99,7 +111,7 @@ def _sparse(comparison: Comparison) -> str:
         return ""
     return (
         f"Interpolated between two distant validations, which overestimates the loss: "
-        f"{', '.join(names)}. Validate more often (validator.freq) for exact values."
+        f"{'; '.join(names)}. Validate more often (validator.freq) for exact values."
     )
 
 
@@ -118,5 +130,5 @@ def _caution(comparison: Comparison) -> str:
         return ""
     return (
         "Compared before their last step, while the learning rate was still decaying: "
-        f"{', '.join(cut)}."
+        f"{'; '.join(cut)}."
     )

@@ -3,11 +3,10 @@ and where curves cross."""
 
 from mixit_titan.comparison.curve import BUDGETS, Axis
 from mixit_titan.comparison.groups import Figure, Group
-from mixit_titan.comparison.report import LOSSES, Comparison
+from mixit_titan.comparison.report import LOSSES, NAMES, Comparison
 
 Table = tuple[str, list[str], list[list[str]]]
 """Title, header, rows."""
-NAMES = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 _EQUAL = ["equal tokens", "equal FLOPs", "equal seconds"]
 
 

@@ -65,6 +65,39 @@ def test_groups_of_one_variant_are_told_apart_by_what_differs(run: Make) -> None
     ]
 
 
+def test_a_group_is_named_after_no_more_than_it_takes(run: Make) -> None:
+    losses = {0: 6.0, 10: 3.0}
+    found = []
+    for n in (1, 2, 3):
+        found.append(run(str(n), "mixit", losses, lr=n * 1e-3))
+        config = json.loads((found[-1] / "config.json").read_text())
+        config["optimizer"]["weight_decay"] = n / 10
+        (found[-1] / "config.json").write_text(json.dumps(config))
+    names = [group.name for group in compare(found).groups]
+    assert len({*names}) == 3 and all(name.count(",") == 1 for name in names)
+
+
+def test_the_best_of_several_baselines_is_the_baseline(run: Make) -> None:
+    worse = run("a", "standard", {0: 6.0, 10: 3.5}, lr=1e-3)
+    better = run("b", "standard", {0: 6.0, 10: 3.0}, lr=2e-3)
+    mixit = run("c", "mixit", {0: 6.0, 10: 4.0})
+    assert compare([worse, mixit, better]).baseline.name == "standard, lr 0.002"
+
+
+def test_groups_whose_intervals_overlap_are_undecided(run: Make) -> None:
+    near = {"standard": (2.9, 3.0, 3.1), "frozen_qk": (2.95, 3.05, 3.15), "mixit": (5.0, 5.1, 5.2)}
+    folders = [
+        run(f"{name}{n}", name, {0: 6.0, 10: loss}, seed=n)
+        for name, losses in near.items()
+        for n, loss in enumerate(losses)
+    ]
+    said = " ".join(sentences(compare(folders)))
+    assert (
+        "Undecided at equal tokens: the interval of standard overlaps with that of frozen_qk."
+        in said
+    )
+
+
 def test_flops_are_those_of_what_was_trained_when(run: Make) -> None:
     """The first half of the run was that of frozen_mlp."""
     plain, thawed = (run(name, "standard", {0: 6.0, 10: 4.0, 20: 3.0}) for name in "ab")
@@ -172,7 +205,9 @@ def test_a_run_that_diverged_is_left_out_and_costs_the_others_nothing(
     (nan / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = compare([*folders, nan])
     since = 20 if key == "validation_loss" else 15
-    assert found.left_out == {str(nan): f"has diverged: it is not finite from step {since} on"}
+    assert found.left_out == {
+        str(nan): f"has diverged: its loss is not finite from step {since} on"
+    }
     assert found.budget("tokens") == 20_000
 
 
@@ -321,10 +356,21 @@ def test_where_curves_cross_is_shown_for_the_last_time(run: Make) -> None:
 def test_a_loss_between_two_validations_that_are_far_apart_is_said_to_be_too_high(
     run: Make,
 ) -> None:
-    a = run("a", "standard", {0: 6.0, 40: 3.0})
+    a = run("a", "standard", {0: 6.0, 10: 5.0, 40: 3.0})
     b = run("b", "frozen_qk", {0: 6.0, 20: 3.5})
     (said,) = [each for each in sentences(compare([a, b])) if "overestimates the loss" in each]
     assert ": standard." in said
+
+
+def test_a_budget_before_the_first_validation_is_a_dash_with_a_reason(run: Make) -> None:
+    a = run("a", "standard", {0: 6.0, 40: 3.0})
+    b = run("b", "frozen_qk", {0: 6.0, 20: 3.5})
+    comparison = compare([a, b])
+    (at_equal, *_) = tables(comparison)
+    standard = next(row for row in at_equal[2] if row[0] == "standard")
+    assert standard[2:5] == ["-", "-", "-"]
+    said = [each for each in sentences(comparison) if "standard" in each]
+    assert len(said) == 1 and said[0].startswith("Not known where there is a dash")
 
 
 def test_runs_in_progress_are_named_with_their_step(run: Make) -> None:
