@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -161,10 +162,12 @@ def _check_forecast(plan: Plan) -> None:
 
 def _print_runs(plan: Plan) -> None:
     _stamp(plan)
-    for job in plan.to_make():
-        if job.result is None:
-            config, overrides, nproc = job.arguments
-            print(shlex.join(["train", config, "--nproc", str(nproc), *overrides]))
+    left = [job for job in plan.to_make() if job.result is None]
+    for job in left:
+        config, overrides, nproc = job.arguments
+        print(shlex.join(["train", config, "--nproc", str(nproc), *overrides]))
+    if not left:
+        print("All of these runs are finished: --report reports them", file=sys.stderr)
 
 
 def _stamp(plan: Plan) -> None:

@@ -115,7 +115,7 @@ def _trend(at: Sequence[float], found: Sequence[tuple[float, np.ndarray, int]]) 
     draws = np.polyfit(x, np.array([each[1] for each in found]), 1)[0]
     low, high = spread(slope, draws, found[0][2])
     if low <= 0 <= high:
-        verdict = "not decided"
+        verdict = "undecided"
     else:
         verdict = "closes" if slope * center.mean() < 0 else "widens"
     return Trend(slope, (low, high), verdict)

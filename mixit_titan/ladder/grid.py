@@ -73,6 +73,12 @@ def plan_runs(scale: Scale, vocab: int, seeds: int) -> list[LadderRun]:
         for stack in scale.stacks
         for run in (*_rungs(scale, stack, vocab, seeds), *_isoflop(scale, stack, vocab, seeds))
     ]
+    for budget in scale.budgets:
+        if not any(run.budget == budget for run in runs):
+            raise ConfigError(
+                f"no depth fits the budget of {budget:.2g} FLOPs ({RATIOS[0]:g} to {RATIOS[1]:g} "
+                "tokens per parameter): leave it out of --budgets, or add --depths"
+            )
     return sorted(runs, key=lambda run: (run.largest, run.flops))
 
 

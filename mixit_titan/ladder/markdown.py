@@ -11,7 +11,7 @@ Table = tuple[str, list[str], list[list[str]]]
 """Title, header, rows."""
 
 
-_TRENDS = {"closes": "it closes", "widens": "it widens", "not decided": "undecided"}
+_TRENDS = {"closes": "it closes", "widens": "it widens"}
 """How a verdict in ladder.json is written."""
 
 
@@ -54,7 +54,7 @@ def notes(ladder: Ladder) -> list[str]:
             said.append(
                 f"The gap of {stack} to {ladder.baseline} at equal tokens changes by "
                 f"{shown(gaps.trend.slope, gaps.trend.interval, 3, sign='+')} nats per tenfold "
-                f"FLOPs: {_TRENDS[gaps.trend.verdict]}."
+                f"FLOPs: {_TRENDS.get(gaps.trend.verdict, gaps.trend.verdict)}."
             )
     if ladder.forecast is None and not ladder.changes:
         said.append("No forecast was frozen before the largest runs were trained (--forecast).")
@@ -63,8 +63,22 @@ def notes(ladder: Ladder) -> list[str]:
             f"The forecast was frozen at {ladder.forecast['date']}, SHA-256 "
             f"{ladder.forecast['sha256']}."
         )
+        said += _outcome(ladder)
     return said + [
         f"The forecast is invalid, and is not shown: {change}." for change in ladder.changes
+    ]
+
+
+def _outcome(ladder: Ladder) -> list[str]:
+    """What came of the forecast, once there are results."""
+    rows = [row for row in compared(ladder) if row["result"] is not None]
+    if not rows:
+        return []
+    inside = sum(row["inside"] for row in rows)
+    below = sum(row["result"] < row["surface"]["loss"] for row in rows)
+    return [
+        f"{inside} of {len(rows)} results lie inside the intervals of L(N, D), and {below} are "
+        "below the forecast."
     ]
 
 

@@ -134,3 +134,13 @@ def test_the_list_is_a_command_for_each_run(
 def test_bad_input_is_one_sentence(tmp_path: Path, options: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         run_ladder(LadderArguments(out=tmp_path, **options))
+
+
+def test_the_list_of_a_finished_ladder_says_so(
+    ladder: Ladder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ladder(**ONE)
+    capsys.readouterr()
+    ladder(list=True, **ONE)
+    said = capsys.readouterr()
+    assert said.out == "" and "All of these runs are finished" in said.err

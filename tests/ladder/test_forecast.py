@@ -39,7 +39,9 @@ def test_the_forecast_is_made_without_the_largest_runs(frozen: Path, ladder: Lad
         assert row["result"] == loss(row["stack"], row["params"], row["tokens"])
         low, high = row["surface"]["interval"]
         assert row["inside"] == (low <= row["result"] <= high)
-    assert "Forecast and result" in (frozen / "ladder.md").read_text()
+    said = (frozen / "ladder.md").read_text()
+    inside = sum(row["inside"] for row in found["runs"])
+    assert "Forecast and result" in said and f"{inside} of 2 results lie inside" in said
 
 
 def test_a_changed_figure_is_noticed(frozen: Path, ladder: Ladder) -> None:

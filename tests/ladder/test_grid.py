@@ -55,3 +55,9 @@ def test_a_stack_that_does_not_fill_a_depth_is_refused() -> None:
     scale = dataclasses.replace(CPU, stacks=("mixit*3 standard",))
     with pytest.raises(ConfigError, match=r"4 layers, which do not fill model\.layers = 2"):
         plan_runs(scale, vocab=320, seeds=1)
+
+
+def test_a_budget_that_fits_no_depth_is_refused() -> None:
+    scale = dataclasses.replace(CPU, budgets=(1e9,))
+    with pytest.raises(ConfigError, match=r"no depth fits the budget of 1e\+09 FLOPs"):
+        plan_runs(scale, vocab=320, seeds=1)
