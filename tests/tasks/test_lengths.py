@@ -66,11 +66,19 @@ def test_what_makes_a_task_longer_has_another_name(task: str, key: str) -> None:
 @pytest.mark.parametrize(
     ("task", "words", "message"),
     [
-        ("parity", "--variant mixit --test-length 32", "mixing matrices of 'mixit' have 16 rows"),
-        ("mqar", "--layers 2 --stack=mixit@0 --test-length 80", "train a longer one with --length"),
+        (
+            "parity",
+            "--variant mixit --test-length 32",
+            "mixing matrices of 'mixit' have only 16 rows",
+        ),
+        (
+            "mqar",
+            "--layers 2 --stack=mixit@0 --test-length 80",
+            "train at that length with --length",
+        ),
         ("parity", "--stack embedding --test-length 32", "the embedding matrices of 'embedding'"),
-        ("parity", "--variant linear --test-length 32", "learned vectors for 16 positions"),
-        ("parity", "--variant random --test-length 32", "learned vectors for 16 positions"),
+        ("parity", "--variant linear --test-length 32", "learned vectors for only 16 positions"),
+        ("parity", "--variant random --test-length 32", "learned vectors for only 16 positions"),
         ("parity", "--test-length 32 16", "above the training length, --length 16"),
         ("modular", "--test-length 5", "have a single length"),
         ("mad_recall", "--test-length 65", "an even length"),
