@@ -20,8 +20,9 @@ Axis = Literal["steps", "tokens", "flops", "seconds"]
 AXES: tuple[Axis, ...] = ("steps", "tokens", "flops", "seconds")
 BUDGETS: tuple[Axis, ...] = ("tokens", "flops", "seconds")
 """The quantities that a comparison holds equal."""
-_STEP = 0.01
 Loss = Literal["validation_loss", "bits_per_byte", "test_loss"]
+_STEP = 0.01
+"""A step of a short run, as a share of it: runs of one budget differ by up to this much."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Curve:
 
     def loss_at(self, axis: Axis, budget: float) -> float | None:
         """The interpolated loss at `budget`; None where it is unknown: beyond the end of the curve
-        (by more than a step of a short run, 1%), and between initialization and the first
+        by more than a step, and between initialization and the first
         validation after it."""
         x = self.at[axis]
         if np.isclose(budget, x[-1], rtol=_STEP):

@@ -1,7 +1,9 @@
 """The sentences below the tables: results in words, and what limits the comparison."""
 
+from collections.abc import Callable
+
 from mixit_titan.comparison.curve import BUDGETS, Axis
-from mixit_titan.comparison.groups import Figure, Group
+from mixit_titan.comparison.groups import Group
 from mixit_titan.comparison.report import NAMES, Comparison, reaches
 
 _STEEP = 0.05
@@ -79,56 +81,48 @@ def _undecided(comparison: Comparison, axis: Axis) -> str:
 
 def _unknown(comparison: Comparison) -> str:
     """A note on groups whose first validation is after a budget."""
-    names = [
-        group.name
-        for group in comparison.groups
-        if any(_at_budget(comparison, group, axis) is None for axis in BUDGETS)
-    ]
+    names = _where(comparison, lambda group, axis, budget: group.at(axis, budget) is None)
     if not names:
         return ""
     return (
-        f"Not known where there is a dash, before the first validation: {'; '.join(names)}. "
-        "Validate more often (validator.freq)."
+        f"Not known where there is a dash, before the first validation: {names}. Validate more "
+        "often (validator.freq)."
     )
-
-
-def _at_budget(comparison: Comparison, group: Group, axis: Axis) -> Figure | None:
-    return group.at(axis, comparison.budget(axis))
 
 
 def _sparse(comparison: Comparison) -> str:
     """A note on sparse validations: linear interpolation overestimates a convex loss curve."""
-    names = [
-        group.name
-        for group in comparison.groups
-        if any(
-            curve.fall_around(axis, comparison.budget(axis)) > _STEEP
-            for curve in group.curves
-            for axis in BUDGETS
-        )
-    ]
+    names = _where(
+        comparison,
+        lambda group, axis, budget: any(
+            curve.fall_around(axis, budget) > _STEEP for curve in group.curves
+        ),
+    )
     if not names:
         return ""
     return (
-        f"Interpolated between two distant validations, which overestimates the loss: "
-        f"{'; '.join(names)}. Validate more often (validator.freq) for exact values."
+        f"Interpolated between two distant validations, which overestimates the loss: {names}. "
+        "Validate more often (validator.freq) for exact values."
     )
 
 
 def _caution(comparison: Comparison) -> str:
     """A note on unfinished schedules: a shorter run with its own decay would reach a lower loss."""
-    cut = [
+    names = _where(
+        comparison,
+        lambda group, axis, budget: (
+            budget < 0.99 * group.end(axis) and group.at(axis, budget) is not None
+        ),
+    )
+    if not names:
+        return ""
+    return f"Compared before their last step, while the learning rate was still decaying: {names}."
+
+
+def _where(comparison: Comparison, holds: Callable[[Group, Axis, float], bool]) -> str:
+    """The names of the groups for which something holds at one of the common budgets."""
+    return "; ".join(
         group.name
         for group in comparison.groups
-        if any(
-            comparison.budget(axis) < 0.99 * group.end(axis)
-            and _at_budget(comparison, group, axis) is not None
-            for axis in BUDGETS
-        )
-    ]
-    if not cut:
-        return ""
-    return (
-        "Compared before their last step, while the learning rate was still decaying: "
-        f"{'; '.join(cut)}."
+        if any(holds(group, axis, comparison.budget(axis)) for axis in BUDGETS)
     )

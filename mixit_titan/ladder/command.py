@@ -24,8 +24,8 @@ from mixit_titan.ladder.forecast import (
     changes,
     check_of_plan,
     freeze,
-    is_lost,
     read_forecast,
+    signs_of_lost,
     stamp,
 )
 from mixit_titan.ladder.grid import LadderRun, plan_runs
@@ -217,7 +217,7 @@ def _report(plan: Plan, failed: dict[Path, int]) -> Ladder:
     out = plan.args.out
     points, left_out = read_points(plan.runs, failed)
     forecast = read_forecast(out)
-    rows = plan.scale.validation_rows
+    text, rows = plan.scale.text, plan.scale.validation_rows
     ladder = make_ladder(
         plan.args.scale,
         plan.scale,
@@ -225,9 +225,9 @@ def _report(plan: Plan, failed: dict[Path, int]) -> Ladder:
         [run for run, _ in plan.runs],
         points,
         left_out,
-        bigram_loss(plan.scale.text, seq_len=plan.scale.dial.seq_len, rows=rows),
+        bigram_loss(text, seq_len=plan.scale.dial.seq_len, rows=rows),
         forecast,
-        changes(forecast, points, plan.largest) if forecast else is_lost(plan.largest),
+        changes(forecast, points, plan.largest) if forecast else signs_of_lost(plan.largest),
     )
     write_json(out / "ladder.json", as_json(ladder))
     write_text(out / "ladder.md", markdown(ladder))

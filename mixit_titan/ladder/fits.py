@@ -76,7 +76,7 @@ def _json(fit: Fit, parameters: dict[str, Callable[[PowerLaw], float]]) -> dict[
     found: dict[str, Any] = {"runs": len(fit.residuals), "error": fit.error}
     for name, of in parameters.items():
         # An interval is widened around the value, but no parameter can leave its range.
-        low, high = (0.0, np.inf) if name in "EAB" else EXPONENTS
+        low, high = (0.0, np.inf) if name in ("E", "A", "B") else EXPONENTS
         interval = [float(np.clip(end, low, high)) for end in fit.interval(of)]
         found[name] = {"value": of(fit.law), "interval": interval}
     return found

@@ -114,7 +114,7 @@ def changes(
     return found
 
 
-def is_lost(largest: Iterable[tuple[LadderRun, Path]]) -> list[str]:
+def signs_of_lost(largest: Iterable[tuple[LadderRun, Path]]) -> list[str]:
     """The same where there is no forecast.json, although a run has the hash of one."""
     for _, folder in largest:
         said = (text_if_good(folder / STAMP, limit=1000) or "").strip()

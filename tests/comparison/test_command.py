@@ -71,7 +71,7 @@ def test_a_group_is_named_after_no_more_than_it_takes(run: Make) -> None:
     for n in (1, 2, 3):
         found.append(run(str(n), "mixit", losses, lr=n * 1e-3))
         config = json.loads((found[-1] / "config.json").read_text())
-        config["optimizer"]["weight_decay"] = n / 10
+        config["lr_scheduler"]["warmup_steps"] = 10 * n
         (found[-1] / "config.json").write_text(json.dumps(config))
     names = [group.name for group in compare(found).groups]
     assert len({*names}) == 3 and all(name.count(",") == 1 for name in names)

@@ -235,7 +235,7 @@ def test_no_name_is_not_the_working_directory(
 
 
 def test_a_text_that_a_disk_does_not_give_is_one_sentence() -> None:
-    broken = Path("/proc/self/mem")  # nothing is mapped at its start
+    broken = Path("/proc/self/mem")  # nothing is mapped at address 0
     with pytest.raises(ConfigError, match="mem cannot be read: Input/output error"):
         last_part(broken)
     with pytest.raises(ConfigError, match="mem cannot be read: Input/output error"):

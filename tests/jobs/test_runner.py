@@ -61,7 +61,7 @@ def make(tmp_path: Path) -> Callable[..., Job]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, Process]]:
-    """Name of each job at its start, how many share the cores with it, and its process."""
+    """Name of each job when it starts, how many share the cores with it, and its process."""
     found: list = []
 
     def start(job: Job, share: int) -> Process:

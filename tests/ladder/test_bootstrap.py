@@ -54,3 +54,13 @@ def test_more_runs_narrow_an_interval() -> None:
 def test_too_few_runs_say_how_many_are_needed(places: np.ndarray, needed: str) -> None:
     with pytest.raises(TooFew, match=needed):
         fit_with_draws(places, np.ones(len(places)))
+
+
+def test_an_exponent_that_nothing_determines_has_a_wide_interval() -> None:
+    """A loss that does not depend on N: no draw may stay where the fit happened to end."""
+    rng = np.random.default_rng(0)
+    sizes_n2 = np.array([(n, d) for n in (1e4, 3e4, 1e5, 3e5) for d in (1e5, 4e5, 2e6, 8e6)])
+    loss_n = (2.35 + 60 / sizes_n2[:, 1] ** 0.5) * np.exp(0.002 * rng.standard_normal(16))
+    found = fit_with_draws(sizes_n2, loss_n)
+    low, high = found.interval(lambda law: law.exponents[0])
+    assert high - low > 1
